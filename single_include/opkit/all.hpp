@@ -6,6 +6,7 @@
 #ifndef OPKIT_SINGLE_INCLUDE_ALL_HPP_
 #define OPKIT_SINGLE_INCLUDE_ALL_HPP_
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -542,10 +543,10 @@ decltype(auto) InContext(F&& call, Context&& context) {
 #endif  // OPKIT_BASE_ERROR_HPP_
 
 // ---- opkit/core/dtype.hpp
-// Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
-// conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the dtypes of
-// std::complex, and of any other class with the same members and layout; this header does not
-// include <complex>.
+// Element types: the enumeration, the C++ type of each one of whole bytes, and float16
+// and bfloat16 with their conversions. complex64 is a pair of float32, complex128 a pair of
+// float64. They are the dtypes of std::complex, and of any other class with the same members and
+// layout; this header does not include <complex>.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -568,32 +569,121 @@ enum class DType : uint8_t {
   kFloat64,
   kComplex64,
   kComplex128,
+  kInt2,
+  kUInt2,
+  kInt4,
+  kUInt4,
+  kFloat4E2M1,
+  kFloat8E4M3FN,
+  kFloat8E4M3FNUZ,
+  kFloat8E5M2,
+  kFloat8E5M2FNUZ,
+  kFloat8E8M0,
+  kString,
+  kSequence,
+  kOptional,
 };
-inline constexpr int kNumDTypes = 16;
+inline constexpr int kNumDTypes = 29;
+// The dtypes below this number, bool to complex128, are the plain ones: their elements are whole
+// bytes, and every part of the toolkit handles them. A part that handles another dtype says so.
+inline constexpr int kNumPlainDTypes = 16;
 
 // True if the number is a dtype, kUndefined included. A number from a file or another host may be
 // invalid.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
-// Returns the number of bytes of one element; 0 for kUndefined and for an invalid number.
-constexpr int64_t ItemSize(DType dtype) {
-  constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
-  return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
+// True for bool to complex128.
+constexpr bool IsPlain(DType dtype) {
+  return dtype != DType::kUndefined && static_cast<int>(dtype) < kNumPlainDTypes;
+}
+// True for the numbers of two and four bits: int2 to float4_e2m1fn. A byte has four or two of them,
+// the first one in the low bits.
+constexpr bool IsPacked(DType dtype) {
+  return dtype >= DType::kInt2 && dtype <= DType::kFloat4E2M1;
+}
+// True for string, sequence and optional, whose elements are C++ objects: std::string, or the
+// tensors of a sequence or an optional value (core/sequence.hpp).
+constexpr bool IsObject(DType dtype) { return dtype >= DType::kString && IsDType(dtype); }
+// True for the five floating-point types of one byte, and for float8_e8m0fnu, a power of two.
+constexpr bool IsFloat8(DType dtype) {
+  return dtype >= DType::kFloat8E4M3FN && dtype <= DType::kFloat8E8M0;
 }
 
 constexpr const char* ToString(DType dtype) {
-  constexpr const char* kNames[kNumDTypes] = {"undefined", "bool",    "int8",      "int16",
-                                              "int32",     "int64",   "uint8",     "uint16",
-                                              "uint32",    "uint64",  "float16",   "bfloat16",
-                                              "float32",   "float64", "complex64", "complex128"};
+  constexpr const char* kNames[kNumDTypes] = {"undefined",
+                                              "bool",
+                                              "int8",
+                                              "int16",
+                                              "int32",
+                                              "int64",
+                                              "uint8",
+                                              "uint16",
+                                              "uint32",
+                                              "uint64",
+                                              "float16",
+                                              "bfloat16",
+                                              "float32",
+                                              "float64",
+                                              "complex64",
+                                              "complex128",
+                                              "int2",
+                                              "uint2",
+                                              "int4",
+                                              "uint4",
+                                              "float4_e2m1fn",
+                                              "float8_e4m3fn",
+                                              "float8_e4m3fnuz",
+                                              "float8_e5m2",
+                                              "float8_e5m2fnuz",
+                                              "float8_e8m0fnu",
+                                              "string",
+                                              "sequence",
+                                              "optional"};
   return IsDType(dtype) ? kNames[static_cast<int>(dtype)] : "not a dtype";
 }
 
+// Returns the number of bits of one element; 0 if its size is not fixed: for kUndefined, string,
+// sequence, optional and an invalid number.
+constexpr int BitSize(DType dtype) {
+  constexpr uint8_t kBits[kNumDTypes] = {0,   8, 8, 16, 32, 64, 8, 16, 32, 64, 16, 16, 32, 64, 64,
+                                         128, 2, 2, 4,  4,  4,  8, 8,  8,  8,  8,  0,  0,  0};
+  return IsDType(dtype) ? kBits[static_cast<int>(dtype)] : 0;
+}
+
+namespace detail {
+[[noreturn]] OPKIT_COLD inline void ThrowNoItemSize(DType dtype) {
+  Throw(ErrorCode::kUnsupported, "elements of ", ToString(dtype), " are not whole bytes",
+        IsPacked(dtype) ? "; cast them to a type of 8 bits or more" : "");
+}
+}  // namespace detail
+
+// Returns the number of bytes of one element; 0 for kUndefined and for an invalid number. Error
+// (kUnsupported) for a packed dtype, and for string, sequence and optional.
+constexpr int64_t ItemSize(DType dtype) {
+  if (IsPacked(dtype) || (IsDType(dtype) && dtype >= DType::kString)) [[unlikely]]
+    detail::ThrowNoItemSize(dtype);
+  return BitSize(dtype) / 8;
+}
+
+// Returns the number of bytes of `count` neighbouring elements; a packed dtype fills the last byte
+// with zero bits. The bytes must fit in 64 bits. Error (kUnsupported) for string, sequence and
+// optional.
+constexpr int64_t BytesOf(int64_t count, DType dtype) {
+  if (!IsPacked(dtype)) [[likely]]
+    return count * ItemSize(dtype);
+  const int64_t in_a_byte = 8 / BitSize(dtype);
+  return count / in_a_byte + (count % in_a_byte != 0);
+}
+
+// True for float16 to float64, true for int8 to uint64, and true for the two complex types. No
+// other dtype is one of these three kinds.
 constexpr bool IsFloatingPoint(DType dtype) {
   return dtype >= DType::kFloat16 && dtype <= DType::kFloat64;
 }
 constexpr bool IsInteger(DType dtype) { return dtype >= DType::kInt8 && dtype <= DType::kUInt64; }
-constexpr bool IsComplex(DType dtype) { return dtype >= DType::kComplex64; }
+constexpr bool IsComplex(DType dtype) {
+  return dtype == DType::kComplex64 || dtype == DType::kComplex128;
+}
 
 // IEEE 754 binary16. Conversions round to nearest, ties to even; overflow becomes infinity; NaN
 // stays NaN; subnormals are kept.
@@ -672,6 +762,8 @@ constexpr DType DTypeOfImpl() {
     return DType::kFloat32;
   else if constexpr (std::is_same_v<T, double>)
     return DType::kFloat64;
+  else if constexpr (std::is_same_v<T, std::string>)
+    return DType::kString;
   else if constexpr (std::is_same_v<T, float16>)
     return DType::kFloat16;
   else if constexpr (std::is_same_v<T, bfloat16>)
@@ -680,6 +772,8 @@ constexpr DType DTypeOfImpl() {
     return DType::kComplex64;
   else if constexpr (ComplexOf<T, double>)
     return DType::kComplex128;
+  else if constexpr (requires { DType{T::kElementDType}; })
+    return T::kElementDType;  // the types of float8.hpp
   else if constexpr (!std::is_integral_v<T>)
     return DType::kUndefined;
   else if constexpr (sizeof(T) > 8)
@@ -700,9 +794,14 @@ constexpr DType DTypeOfImpl() {
 template <class T>
 inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 
+// Types of which operators compute, and whose elements are plain bytes.
+template <class T>
+concept Element = kDTypeOf<T> != DType::kUndefined && !std::is_same_v<T, std::string>;
+namespace detail {
 // Types that a tensor can hold.
 template <class T>
-concept Element = kDTypeOf<T> != DType::kUndefined;
+concept TensorElement = Element<T> || std::is_same_v<T, std::string>;
+}  // namespace detail
 
 // Returns the DType of a name such as "float32"; kUndefined for other names.
 inline DType DTypeFromName(std::string_view name) {
@@ -1625,9 +1724,16 @@ class StorageBlock final : public RefCounted {
       : device_(device), nbytes_(nbytes), allocator_(&GetAllocator(device.type)) {
     data_ = allocator_->Allocate(nbytes, device.index);
   }
-  // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive.
-  StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
-      : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
+  // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive. `objects` is
+  // the dtype of the C++ objects that fill the memory, such as kString; kUndefined for plain bytes.
+  StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context,
+               DType objects = DType::kUndefined)
+      : device_(device),
+        objects_(objects),
+        data_(data),
+        nbytes_(nbytes),
+        deleter_(deleter),
+        context_(context) {}
   OPKIT_NOINLINE ~StorageBlock() override {
     if (allocator_)
       allocator_->Deallocate(data_, nbytes_);
@@ -1638,6 +1744,9 @@ class StorageBlock final : public RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
+  // Returns the dtype of the objects in the memory; kUndefined for plain bytes. A tensor of objects
+  // views only memory with objects of its dtype, and another tensor only plain bytes.
+  DType objects() const { return objects_; }
   // True for adopted memory without a deleter, which its owner keeps alive.
   bool is_foreign() const { return !allocator_ && !deleter_; }
   // Moves a view of foreign memory to other memory of the same device. No other handle may exist.
@@ -1652,6 +1761,7 @@ class StorageBlock final : public RefCounted {
 
  private:
   Device device_;
+  DType objects_ = DType::kUndefined;
   void* data_ = nullptr;
   int64_t nbytes_;
   Allocator* allocator_ = nullptr;
@@ -1668,8 +1778,9 @@ inline Storage AllocateStorage(Device device, int64_t nbytes) {
 }
 inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
                             detail::StorageBlock::Deleter deleter = nullptr,
-                            void* context = nullptr) {
-  return detail::MakeIntrusive<detail::StorageBlock>(device, data, nbytes, deleter, context);
+                            void* context = nullptr, DType objects = DType::kUndefined) {
+  return detail::MakeIntrusive<detail::StorageBlock>(device, data, nbytes, deleter, context,
+                                                     objects);
 }
 
 }}  // namespace opkit
@@ -1679,6 +1790,8 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 // ---- opkit/core/tensor.hpp
 // Tensor: dtype, shape, strides, device and layout over a Storage and a byte offset. Copying a
 // Tensor is cheap and shares its bytes; CopyFrom copies them. Operators read and write Tensors.
+// A tensor of a packed dtype (int4 and others) is dense, in the standard layout: its views begin at
+// a whole byte.
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
@@ -1707,26 +1820,29 @@ class Tensor {
     Resize(std::move(shape), dtype);
   }
   // Views `storage` from `byte_offset` on; `strides` are in elements and not negative; empty means
-  // dense.
+  // dense. Error (kUnsupported) for strides of a packed dtype that are not dense.
   Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
 
   // Copies `values` into a new row-major tensor on the CPU. Error (kInvalidArgument) when the
   // counts differ.
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor From(Shape shape, std::initializer_list<T> values) {
     return From(std::move(shape), values.begin(), values.size());
   }
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor From(Shape shape, const T* values, size_t count) {
     if (static_cast<int64_t>(count) != shape.numel())
       Throw(ErrorCode::kInvalidArgument, "shape ", shape, " holds ", shape.numel(),
             " elements, but ", count, " values were given");
     Tensor out(std::move(shape), kDTypeOf<T>);
-    if (count) std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
+    if constexpr (std::is_same_v<T, std::string>)
+      for (size_t i = 0; i < count; ++i) out.mutable_data<T>()[i] = values[i];
+    else if (count)
+      std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
     return out;
   }
   // Takes a vector, span or array of T.
-  template <Element T, class Range>
+  template <detail::TensorElement T, class Range>
     requires requires(const Range& range) {
       { range.data() } -> std::convertible_to<const T*>;
       range.size();
@@ -1735,26 +1851,28 @@ class Tensor {
     return From(std::move(shape), values.data(), values.size());
   }
   template <class Range>
-    requires Element<typename Range::value_type>
+    requires detail::TensorElement<typename Range::value_type>
   static Tensor From(Shape shape, const Range& values) {
     return From(std::move(shape), values.data(), values.size());
   }
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor Scalar(T value) {
     return From<T>({}, {value});
   }
   // Views the caller's memory, which must outlive every tensor that shares it. Error
   // (kInvalidArgument) for a null pointer if the shape has elements.
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
-    const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
+    constexpr DType dtype = kDTypeOf<T>;
+    const int64_t nbytes = MemoryBytes(shape, dtype);
     if (!data && nbytes > 0)
-      Throw(ErrorCode::kInvalidArgument, "expected memory for ", shape, " of ", kDTypeOf<T>,
+      Throw(ErrorCode::kInvalidArgument, "expected memory for ", shape, " of ", dtype,
             ", found a null pointer");
-    out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
+    out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes, nullptr,
+                                nullptr, IsObject(dtype) ? dtype : DType::kUndefined);
     out.shape_ = std::move(shape);
-    out.dtype_ = kDTypeOf<T>;
+    out.dtype_ = dtype;
     out.capacity_ = nbytes;
     return out;
   }
@@ -1773,7 +1891,7 @@ class Tensor {
                   "its bytes");
     return 0;
   }
-  int64_t nbytes() const { return numel() * ItemSize(dtype_); }
+  int64_t nbytes() const { return BytesOf(numel(), dtype_); }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
   const Layout& layout() const { return layout_; }
@@ -1803,14 +1921,14 @@ class Tensor {
 
   // Returns the first element's address; elements follow `strides()`. Errors: kTypeMismatch for
   // another T, kUninitialized.
-  template <Element T>
+  template <detail::TensorElement T>
   const T* data() const {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
   // Returns the first element's address for writing; a tensor that has no dtype yet takes T and is
   // allocated.
-  template <Element T>
+  template <detail::TensorElement T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
     CheckHolds(kDTypeOf<T>, "; to write another dtype call Resize(shape, dtype) first");
@@ -1827,7 +1945,7 @@ class Tensor {
   }
   // Returns the elements in row-major order. Error (kUnsupported) for a tensor that the host cannot
   // reach.
-  template <Element T>
+  template <detail::TensorElement T>
   std::vector<T> ToVector() const {
     CheckHolds(kDTypeOf<T>);
     CheckStandard("ToVector");
@@ -1870,10 +1988,11 @@ class Tensor {
   // Returns the same memory under another shape of equal element count. One extent may be -1.
   Tensor View(const Dims& dims) const;
   // Returns the elements [begin, end) of `axis`, in the same memory. Resizing a slice never reaches
-  // beyond it.
+  // beyond it. Error (kUnsupported) for a packed dtype unless the slice is dense, begins at a whole
+  // byte, and ends at one or at the end of the tensor.
   Tensor Slice(int axis, int64_t begin, int64_t end) const;
   // Returns the same memory with its axes in another order: axis i of the result is axis order[i]
-  // of this tensor.
+  // of this tensor. Error (kUnsupported) for a packed dtype unless the elements stay in order.
   Tensor Permute(const Dims& order) const;
 
   // True when the bytes from the first to the last element overlap those of `other`.
@@ -1895,11 +2014,14 @@ class Tensor {
   // row-major.
   OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
-  // Returns the number of bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past
-  // int64.
+  // Returns the number of bytes of a dense tensor of this shape and dtype. Errors: kOutOfRange past
+  // int64, kUnsupported for a dtype whose elements are no bytes.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
+  // The same as CheckedBytes and ItemSize, with the size of the C++ objects for IsObject(dtype).
+  static int64_t MemoryBytes(const Shape& shape, DType dtype);
+  static int64_t ElementBytes(DType dtype);
   template <class... Parts>
   [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Parts&... parts) const {
     FailJoined(code, {parts...});
@@ -1942,6 +2064,13 @@ class Tensor {
   Device device_;
   DType dtype_ = DType::kUndefined;
 };
+
+namespace detail {
+// Copies elements of string, sequence or optional one after the other. The memories are equal or do
+// not overlap. An element of a sequence or an optional value is a handle: the copy shares its
+// memory.
+void CopyObjects(DType dtype, void* to, const void* from, int64_t count);
+}  // namespace detail
 
 }}  // namespace opkit
 
@@ -2930,6 +3059,52 @@ class CPUContext {
 
 #endif  // OPKIT_DEVICE_CONTEXT_HPP_
 
+// ---- opkit/base/denormals.hpp
+// SetFlushDenormals: makes this thread's floating-point unit take denormal numbers (smaller than
+// 1.2e-38 in float32) as zeros, in operands and in results. Many CPUs compute with denormal numbers
+// a hundred times slower than with others. InvocationScope calls it for a plan that asks for it.
+#ifndef OPKIT_BASE_DENORMALS_HPP_
+#define OPKIT_BASE_DENORMALS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The bits of the thread's control register that flush denormal numbers: FTZ and DAZ of MXCSR on
+// x86, FZ and FZ16 of FPCR on ARM64; 0 on CPUs for which opkit does not know the register.
+#if defined(__x86_64__) || defined(__SSE2__)
+inline constexpr uint64_t kFlushDenormalBits = 0x8040;
+inline uint64_t ReadFloatControl() { return __builtin_ia32_stmxcsr(); }
+inline void WriteFloatControl(uint64_t bits) {
+  __builtin_ia32_ldmxcsr(static_cast<unsigned>(bits));
+}
+#elif defined(__aarch64__)
+inline constexpr uint64_t kFlushDenormalBits = 0x1080000;
+inline uint64_t ReadFloatControl() {
+  uint64_t bits;
+  asm volatile("mrs %0, fpcr" : "=r"(bits));
+  return bits;
+}
+inline void WriteFloatControl(uint64_t bits) { asm volatile("msr fpcr, %0" : : "r"(bits)); }
+#else
+inline constexpr uint64_t kFlushDenormalBits = 0;
+inline uint64_t ReadFloatControl() { return 0; }
+inline void WriteFloatControl(uint64_t) {}
+#endif
+
+// The bits of this thread from before SetFlushDenormals(true): a program may have set them.
+inline constinit thread_local uint64_t t_own_denormal_bits = 0;
+
+// With true, sets the bits; with false, puts back those from before. Calls alternate.
+OPKIT_NOINLINE inline void SetFlushDenormals(bool flushes) {
+  const uint64_t now = ReadFloatControl();
+  if (flushes) t_own_denormal_bits = now & kFlushDenormalBits;
+  WriteFloatControl((now & ~kFlushDenormalBits) |
+                    (flushes ? kFlushDenormalBits : t_own_denormal_bits));
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_DENORMALS_HPP_
+
 // ---- opkit/base/interned_names.hpp
 // Interned names: each name has a number for the life of the process. The name of a library's
 // object can be printed after the library is unloaded.
@@ -2991,6 +3166,9 @@ struct Invocation {
   // The interned path of this custom operator, or of the nearest custom operator around it:
   // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
+  // The work takes denormal numbers as zeros (PlanOptions::schedule.flush_denormals): a thread that
+  // adopts the token sets its floating-point unit so for the scope's life.
+  bool flushes_denormals = false;
   friend bool operator==(const Invocation&, const Invocation&) = default;
 };
 
@@ -3108,7 +3286,7 @@ class InvocationScope {
  public:
   explicit InvocationScope(Invocation::Kind kind) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
-                                    previous_.custom};
+                                    previous_.custom, previous_.flushes_denormals};
   }
   // Calls `names()` only while a profile is recorded.
   template <class Names>
@@ -3135,7 +3313,7 @@ class InvocationScope {
   ~InvocationScope() {
     if (sink_) [[unlikely]]
       sink_->Close();
-    detail::t_invocation.current = previous_;
+    SwitchTo(previous_);
   }
 
   bool is_recorded() const { return static_cast<bool>(sink_); }
@@ -3143,10 +3321,15 @@ class InvocationScope {
  private:
   template <class Names>
   InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
-    detail::t_invocation.current = token;
+    SwitchTo(token);
     if (detail::SpanSink* sink = detail::CurrentSpanSink();
         sink && token.id != 0 && token.id != previous_.id) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/true);
+  }
+  static void SwitchTo(const Invocation& invocation) {
+    if (detail::t_invocation.current.flushes_denormals != invocation.flushes_denormals) [[unlikely]]
+      detail::SetFlushDenormals(invocation.flushes_denormals);
+    detail::t_invocation.current = invocation;
   }
   void Open(detail::SpanSink& sink, detail::SpanNames names, const Device* device, bool adopted) {
     sink.Open(detail::t_invocation.current, names, device, adopted);
@@ -3158,6 +3341,21 @@ class InvocationScope {
 };
 
 namespace detail {
+
+// Makes this thread, and the work that it pushes, take denormal numbers as zeros or not, for the
+// scope's life.
+class DenormalScope {
+ public:
+  explicit DenormalScope(bool flushes) : scope_(InvocationScope::Adopt(With(flushes))) {}
+
+ private:
+  static Invocation With(bool flushes) {
+    Invocation now = CurrentInvocation();
+    now.flushes_denormals = flushes;
+    return now;
+  }
+  const InvocationScope scope_;
+};
 
 // The id of this thread's IssueScope; 0 outside of one.
 inline constinit thread_local uint64_t t_issuer = 0;
@@ -4656,13 +4854,13 @@ struct AttributeSchema {
 struct ValueSchema {
   std::string name;
   std::string doc;
-  std::vector<DType> dtypes;  // empty: any
+  std::vector<DType> dtypes;  // empty: any but string, sequence and optional
 
   // True if the dtype is allowed, or unknown.
   bool Allows(DType dtype) const {
     for (const DType allowed : dtypes)
       if (allowed == dtype) return true;
-    return dtypes.empty() || dtype == DType::kUndefined;
+    return dtype == DType::kUndefined || (dtypes.empty() && !IsObject(dtype));
   }
 };
 
@@ -4684,6 +4882,10 @@ struct TensorInfo {
   SymbolicShape shape;
   Device device;
   Layout layout;
+  // For a sequence or an optional value: the dtype of the tensors in it, and whether an optional
+  // value holds a sequence of them. Unknown for other values.
+  DType element = DType::kUndefined;
+  bool holds_sequence = false;
   const Tensor* constant = nullptr;  // the value's data if known; not owned
 
   TensorInfo() = default;
@@ -4754,6 +4956,8 @@ class InferenceContext {
   // Refines the dtype and shape of a value; an undefined dtype or unknown extent adds nothing.
   // Throws kTypeMismatch or kInvalidArgument, showing both sides, if the two contradict each other.
   void SetOutput(int i, DType dtype, const SymbolicShape& shape);
+  // Also refines what is known about the elements of a sequence or an optional value.
+  void SetOutput(int i, const TensorInfo& info);
   void SetInput(int i, DType dtype, const SymbolicShape& shape);
   // Sets dtype, shape and elements of an output that depends only on shapes and attributes
   // (operator Shape). The shapes of its consumers can then be inferred too.
@@ -5105,9 +5309,10 @@ struct AttributeRules {
 // form of an inference function to a function of an InferenceContext.
 struct AncestorForm {};
 
-// Throws kTypeMismatch if a known dtype is not among the declared ones.
+// Throws kTypeMismatch if a known dtype is not among the declared ones. If none is declared, allows
+// the dtypes up to `last`, and those of numbers.
 OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
-                            const std::vector<TensorInfo>& infos);
+                            const std::vector<TensorInfo>& infos, DType last = DType::kUndefined);
 
 }  // namespace detail
 
@@ -5263,6 +5468,8 @@ class OpSchema {
   // kTypeMismatch for another dtype.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
+  // Declares that the inputs and outputs whose dtypes are not limited also take strings.
+  OpSchema& TakesStrings() { return takes_strings_ = true, *this; }
   OpSchema& Doc(std::string doc) { return doc_ = std::move(doc), *this; }
   // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
@@ -5420,7 +5627,7 @@ class OpSchema {
   bool needs_all_shapes_ = false, private_ = false, internal_ = false;
   bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
        needs_subgraph_ = false, standard_ = false;
-  bool runs_subgraphs_ = false;
+  bool runs_subgraphs_ = false, takes_strings_ = false;
   // Mutable because const members call them; their results must not depend on earlier calls.
   mutable MutationFunction mutates_;
   mutable InferenceFunction infer_;
@@ -9378,6 +9585,15 @@ void RequireView(const opkit_tensor* view, const What&... what) {
     Throw(ErrorCode::kInvalidArgument, what..., problem);
 }
 
+// Throws kUnsupported, with `what` in front, for a dtype that the ABI does not have. A library that
+// was built before the dtype existed would take the size of its elements for 0.
+template <class... What>
+void RequirePlain(DType dtype, const What&... what) {
+  if (!IsPlain(dtype)) [[unlikely]]
+    Throw(ErrorCode::kUnsupported, what..., " is of ", dtype,
+          ", which functions and libraries do not take; cast it to a type of 8 bits or more");
+}
+
 // Returns a tensor over the memory that another image views. Returns `host` itself if the view
 // still shows the whole tensor, or a part of `host`'s storage if the memory lies in that storage.
 // Otherwise the other image owns the memory. Throws kInvalidArgument for a struct that is no valid
@@ -9491,6 +9707,9 @@ class OpTensor {
                  req) {}
   OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
            Device device = {}, OpReq req = OpReq::kWrite) {
+    if (IsObject(dtype)) [[unlikely]]
+      Throw(ErrorCode::kUnsupported, "functions and libraries take no tensors of ",
+            ToString(dtype));
     view_.data = data;
     view_.shape = shape;
     view_.strides = strides;
@@ -10757,7 +10976,7 @@ class TypesArg {
       types.clear();
       for (size_t i = 0; i < items_.size(); ++i) {
         const int type = static_cast<int>(items_[i]);
-        if (type < -1 || type >= kNumDTypes)
+        if (type < -1 || type >= kNumPlainDTypes)
           Throw(ErrorCode::kInvalidArgument, "inferType says ", type, " for ", what, " ", i,
                 ", which is no DType; -1 is unknown");
         types.push_back(type < 0 ? DType::kUndefined : static_cast<DType>(type));
@@ -11706,7 +11925,9 @@ class Graph {
   // An input and a constant of the graph.
   struct Input {
     std::string name;
-    TensorInfo info;  // dtype, shape (symbols and unknown extents allowed) and device
+    TensorInfo info;            // dtype, shape (symbols and unknown extents allowed) and device
+    Tensor default_value = {};  // read by runs that are given no tensor; without dtype: none
+    bool has_default() const { return default_value.initialized(); }
   };
   struct Constant {
     std::string name;
@@ -11716,6 +11937,14 @@ class Graph {
   // Throws kAlreadyExists if the graph makes a value of that name already, and kInvalidArgument for
   // an empty name. So do AddConstant and AddConstantInLayout.
   Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
+  // Takes the dtype, shape, device, the type of the elements and the default from `input`. Throws
+  // like the other AddInput and SetDefault.
+  Graph& AddInput(Input input);
+  // Gives an input a tensor that runs read if they are given none. It is no constant: passes do not
+  // use its elements, since a run may be given another tensor. Throws kNotFound for a name that is
+  // no input, and kUninitialized, kTypeMismatch or kInvalidArgument for a tensor that a run could
+  // not be given: it must have data, the input's dtype, shape and device, and the standard layout.
+  Graph& SetDefault(std::string_view name, Tensor value);
   // Converts a tensor in another layout to the standard layout. Throws kInvalidArgument for a
   // tensor without data.
   Graph& AddConstant(std::string name, Tensor value);
@@ -11805,6 +12034,7 @@ class Graph {
     const Declaration* found = Find(name);
     return found && found->source == source ? found : nullptr;
   }
+  static void CheckDefault(const Input& input, const Tensor& value);
   void Declare(const std::string& name, Source source, size_t index);
   void Set(const std::string& name, Source source, size_t index);
   // Throws kAlreadyExists if a new node makes a value that has a producer other than node
@@ -12546,6 +12776,13 @@ struct PlanOptions {
     // Nodes are called in one fixed order, whatever the number of threads.
     bool deterministic = false;
     ReplayMode mode = ReplayMode::kAuto;
+    // The threads of a run take denormal numbers (below 1.2e-38 in float32) as zeros, in operands
+    // and in results. Many CPUs compute with denormal numbers a hundred times slower: sound that
+    // fades out in a recursive filter is an example. The mode of the caller's thread is put back
+    // when the run ends or fails, and work of other plans on the same threads is not affected.
+    // Nodes that Compile evaluates are not flushed, and threads that an operator's library starts
+    // by itself have their own mode. Compile throws kUnsupported on a CPU other than x86 and ARM64.
+    bool flush_denormals = false;
   };
 
   // Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.
@@ -12822,7 +13059,8 @@ class Executor : public detail::Observable<Executor> {
   // Returns the plan that runs.
   const Plan& plan() const;
 
-  // Runs with these inputs and the bound tensors. Throws kNotFound for a name that is no input;
+  // Runs with these inputs and the bound tensors; another input with a default reads that
+  // (Graph::SetDefault). Throws kNotFound for a name that is no input;
   // kInvalidArgument, kTypeMismatch or kUninitialized for a tensor that does not fit the graph's
   // declaration; kInvalidArgument for an input without a tensor; and kFailedPrecondition during
   // another run. Throws kDeadlineExceeded after `timeout`, and kCancelled after Cancel: no further
@@ -14444,11 +14682,14 @@ class PassList {
   Entries passes_;
 };
 
-// Returns the passes remove_dead_nodes, fold_constants, merge_hard_swish, fold_batch_normalization
-// and merge_common_subexpressions. A second run of the list changes nothing. The passes keep
-// results bit by bit, except merge_hard_swish and fold_batch_normalization, which keep them up to
-// rounding. A header-only program has these two passes only if it includes the standard operators
-// that they rewrite: ops/nn/activation.hpp, and ops/nn/conv.hpp or normalization.hpp.
+// Returns the passes remove_dead_nodes, merge_quantized_nodes, fold_constants,
+// compute_half_in_float32, merge_hard_swish, fold_batch_normalization and
+// merge_common_subexpressions. A second run of the list changes nothing. The passes keep results
+// bit by bit, except merge_quantized_nodes, which keeps quantised results up to one unit, and
+// compute_half_in_float32, merge_hard_swish and fold_batch_normalization, which keep results up to
+// rounding. A header-only program has these four passes only if it includes the standard operators
+// that they insert or rewrite: ops/quantized/quantize_linear.hpp, ops/cast.hpp,
+// ops/nn/activation.hpp, and ops/nn/conv.hpp or normalization.hpp.
 PassList DefaultPasses(FoldOptions options = {});
 
 }}  // namespace opkit
@@ -15501,7 +15742,7 @@ struct DLDevice {
   int32_t device_id;
 };
 struct DLDataType {
-  uint8_t code;  // 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool
+  uint8_t code;  // 0 int, 1 uint, 2 float, 4 bfloat, 5 complex, 6 bool, 10 to 14 float8
   uint8_t bits;
   uint16_t lanes;
 };
@@ -15543,12 +15784,26 @@ struct DLPackTypeRow {
   DType dtype;
   uint8_t code, bits;
 };
-inline constexpr DLPackTypeRow kDLPackTypes[] = {
-    {DType::kBool, 6, 8},     {DType::kInt8, 0, 8},       {DType::kInt16, 0, 16},
-    {DType::kInt32, 0, 32},   {DType::kInt64, 0, 64},     {DType::kUInt8, 1, 8},
-    {DType::kUInt16, 1, 16},  {DType::kUInt32, 1, 32},    {DType::kUInt64, 1, 64},
-    {DType::kFloat16, 2, 16}, {DType::kBFloat16, 4, 16},  {DType::kFloat32, 2, 32},
-    {DType::kFloat64, 2, 64}, {DType::kComplex64, 5, 64}, {DType::kComplex128, 5, 128}};
+inline constexpr DLPackTypeRow kDLPackTypes[] = {{DType::kBool, 6, 8},
+                                                 {DType::kInt8, 0, 8},
+                                                 {DType::kInt16, 0, 16},
+                                                 {DType::kInt32, 0, 32},
+                                                 {DType::kInt64, 0, 64},
+                                                 {DType::kUInt8, 1, 8},
+                                                 {DType::kUInt16, 1, 16},
+                                                 {DType::kUInt32, 1, 32},
+                                                 {DType::kUInt64, 1, 64},
+                                                 {DType::kFloat16, 2, 16},
+                                                 {DType::kBFloat16, 4, 16},
+                                                 {DType::kFloat32, 2, 32},
+                                                 {DType::kFloat64, 2, 64},
+                                                 {DType::kComplex64, 5, 64},
+                                                 {DType::kComplex128, 5, 128},
+                                                 {DType::kFloat8E4M3FN, 10, 8},
+                                                 {DType::kFloat8E4M3FNUZ, 11, 8},
+                                                 {DType::kFloat8E5M2, 12, 8},
+                                                 {DType::kFloat8E5M2FNUZ, 13, 8},
+                                                 {DType::kFloat8E8M0, 14, 8}};
 
 // An exported tensor. Owns a handle of the memory, and the arrays that the DLTensor points to.
 template <class Managed>
@@ -15565,6 +15820,14 @@ Managed* ExportDLPack(const Tensor& tensor) {
   if (!tensor.layout().is_standard())
     Throw(ErrorCode::kUnsupported, "DLPack has no layout '", tensor.layout(),
           "'; convert the tensor to the standard layout first");
+  const auto row = std::find_if(std::begin(kDLPackTypes), std::end(kDLPackTypes),
+                                [&](const auto& r) { return r.dtype == tensor.dtype(); });
+  if (row == std::end(kDLPackTypes))
+    Throw(ErrorCode::kUnsupported, "cannot export tensor ", tensor, " to DLPack: ",
+          IsPacked(tensor.dtype())
+              ? "programs disagree on the order of bits in a byte; cast it to a "
+                "type of 8 bits first"
+              : "its elements are not numbers");
   const Dims strides = tensor.strides();
   auto* out = new DLPackExport<Managed>{
       tensor, tensor.shape().vec(), {strides.begin(), strides.end()}, Managed{}};
@@ -15576,8 +15839,7 @@ Managed* ExportDLPack(const Tensor& tensor) {
   dl.device.device_type = static_cast<decltype(dl.device.device_type)>(device.type);
   dl.device.device_id = device.index;
   dl.ndim = tensor.rank();
-  for (const auto& row : kDLPackTypes)
-    if (row.dtype == tensor.dtype()) dl.dtype = {row.code, row.bits, 1};
+  dl.dtype = {row->code, row->bits, 1};
   dl.shape = out->shape.data();
   dl.strides = out->strides.data();
   out->managed.manager_ctx = out;
@@ -15656,7 +15918,8 @@ concept DLPackManaged = requires(T& t) {
 }  // namespace detail
 
 // Exports without a copy, as our struct or another one of the same layout; the caller owns the
-// result and calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout.
+// result and calls its deleter once. Errors: kUninitialized, kUnsupported for a blocked layout and
+// for a packed dtype.
 template <detail::DLPackManaged Managed = dlpack::DLManagedTensor>
 Managed* ToDLPack(const Tensor& tensor) {
   return detail::ExportDLPack<Managed>(tensor);
@@ -15845,6 +16108,279 @@ OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 }}  // namespace opkit
 
 #endif  // OPKIT_CORE_LAYOUT_REGISTRY_HPP_
+
+// ---- opkit/core/float8.hpp
+// The floating-point types of eight bits: float8_e4m3fn, float8_e4m3fnuz, float8_e5m2,
+// float8_e5m2fnuz and float8_e8m0fnu, with their conversions; and those of float4_e2m1fn, of which
+// a byte holds two. The name says the bits of exponent and mantissa; fn: no infinity, uz: no
+// negative zero. Sources: https://onnx.ai/onnx/technical/float8.html and float4.html, the table of
+// https://onnx.ai/onnx/operators/onnx__Cast.html, and the OCP Microscaling Formats (MX)
+// Specification 1.0.
+#ifndef OPKIT_CORE_FLOAT8_HPP_
+#define OPKIT_CORE_FLOAT8_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Says what becomes of a number beyond the largest one of its new type: the largest one, or
+// infinity, or NaN in a type without infinity. An infinity is beyond.
+enum class Overflow : uint8_t { kSaturates, kIsInfinite };
+
+namespace detail {
+
+// A floating-point type of at most eight bits. `kNaN` is the code of NaN without the sign; a type
+// without NaN and infinity has kNaN 0 and saturates always. The sign is the bit above the exponent.
+template <int kExponentBits, int kMantissaBits, int kBias, int kLargest, int kNaN,
+          bool kHasInfinity, bool kHasNegativeZero>
+struct SmallFloatFormat {
+  static constexpr int kSignBit = kExponentBits + kMantissaBits;
+  static constexpr uint32_t kSign = 1u << kSignBit;
+
+  // Rounds to nearest, ties to even.
+  static constexpr uint8_t Encode(float value, Overflow overflow) {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    const uint32_t sign = bits >> 31 << kSignBit;
+    const uint32_t magnitude = bits & 0x7fffffff;
+    constexpr int kShift = 23 - kMantissaBits;
+    constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(128 - kBias) << 23;
+    uint32_t code = 0;
+    if (magnitude > 0x7f800000) {
+      if constexpr (kNaN == 0) return 0;  // the type has no NaN
+      return static_cast<uint8_t>(kHasNegativeZero ? sign | kNaN : kNaN);
+    }
+    if (magnitude == 0x7f800000) {
+      code = kLargest + 1;
+    } else if (magnitude < kSmallestNormal) {
+      // The sum's last bit counts multiples of the smallest number, so the addition rounds.
+      constexpr uint32_t kAligner = static_cast<uint32_t>(128 - kBias + kShift) << 23;
+      const float aligned = std::bit_cast<float>(magnitude) + std::bit_cast<float>(kAligner);
+      code = std::bit_cast<uint32_t>(aligned) - kAligner;
+    } else {
+      const uint32_t odd = (magnitude >> kShift) & 1;
+      code = ((magnitude + (1u << (kShift - 1)) - 1 + odd) >> kShift) -
+             (static_cast<uint32_t>(127 - kBias) << kMantissaBits);
+    }
+    if (code > kLargest) {
+      if (overflow == Overflow::kSaturates || kNaN == 0)
+        code = kLargest;
+      else if (!kHasNegativeZero)
+        return static_cast<uint8_t>(kNaN);
+      else
+        code = kHasInfinity ? kLargest + 1 : kNaN;
+    }
+    if (code == 0 && !kHasNegativeZero) return 0;
+    return static_cast<uint8_t>(sign | code);
+  }
+  static constexpr float Decode(uint8_t code) {
+    const uint32_t sign = static_cast<uint32_t>((code & kSign) != 0) << 31;
+    const uint32_t magnitude = code & (kSign - 1);
+    if constexpr (kNaN != 0) {
+      const bool is_nan = kHasNegativeZero ? magnitude > kLargest + (kHasInfinity ? 1 : 0)
+                                           : code == static_cast<uint8_t>(kNaN);
+      if (is_nan) return std::bit_cast<float>(sign | 0x7fc00000);
+      if (kHasInfinity && magnitude == kLargest + 1) return std::bit_cast<float>(sign | 0x7f800000);
+    }
+    const uint32_t exponent = magnitude >> kMantissaBits;
+    if (exponent == 0) {
+      constexpr uint32_t kSmallest = static_cast<uint32_t>(128 - kBias - kMantissaBits) << 23;
+      const float value = static_cast<float>(magnitude) * std::bit_cast<float>(kSmallest);
+      return sign ? -value : value;
+    }
+    return std::bit_cast<float>(
+        sign | ((magnitude << (23 - kMantissaBits)) + (static_cast<uint32_t>(127 - kBias) << 23)));
+  }
+};
+
+// The members of a type of one byte. A conversion from float rounds to nearest, ties to even;
+// Encode also takes what becomes of a number that is too large, which by default is the largest
+// one.
+template <DType kDType, class Format>
+struct Float8 {
+  static constexpr DType kElementDType = kDType;
+  uint8_t bits = 0;
+
+  Float8() = default;
+  constexpr Float8(float value) : bits(Format::Encode(value, Overflow::kSaturates)) {}
+  constexpr operator float() const { return Format::Decode(bits); }
+  static constexpr uint8_t Encode(float value, Overflow overflow = Overflow::kSaturates) {
+    return Format::Encode(value, overflow);
+  }
+};
+
+// The bits of float4_e2m1fn: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives. It has neither
+// infinity nor NaN: NaN becomes 0.
+using Float4E2M1Format = SmallFloatFormat<2, 1, 1, 0x7, 0, false, true>;
+
+}  // namespace detail
+
+// Largest 448; NaN is 0x7f and 0xff.
+using float8_e4m3fn = detail::Float8<DType::kFloat8E4M3FN,
+                                     detail::SmallFloatFormat<4, 3, 7, 0x7e, 0x7f, false, true>>;
+// Largest 240; NaN is 0x80.
+using float8_e4m3fnuz = detail::Float8<DType::kFloat8E4M3FNUZ,
+                                       detail::SmallFloatFormat<4, 3, 8, 0x7f, 0x80, false, false>>;
+// Largest 57344; the only one with infinities, 0x7c and 0xfc. A NaN is written as 0x7e or 0xfe.
+using float8_e5m2 =
+    detail::Float8<DType::kFloat8E5M2, detail::SmallFloatFormat<5, 2, 15, 0x7b, 0x7e, true, true>>;
+// Largest 57344; NaN is 0x80.
+using float8_e5m2fnuz =
+    detail::Float8<DType::kFloat8E5M2FNUZ,
+                   detail::SmallFloatFormat<5, 2, 16, 0x7f, 0x80, false, false>>;
+
+// How a number between two powers of two becomes a float8_e8m0fnu. kNearest: a tie goes up.
+enum class PowerRounding : uint8_t { kUp, kDown, kNearest };
+
+// A power of two from 2^-127 to 2^127, or NaN (0xff): the type of the scales of blocks. It has no
+// zero and no sign. A conversion from float rounds up and saturates: 0 becomes 2^-127. A negative
+// number becomes NaN.
+struct float8_e8m0fnu {
+  static constexpr DType kElementDType = DType::kFloat8E8M0;
+  uint8_t bits = 127;
+
+  float8_e8m0fnu() = default;
+  constexpr float8_e8m0fnu(float value) : bits(Encode(value)) {}
+  constexpr operator float() const { return Decode(bits); }
+
+  static constexpr uint8_t Encode(float value, Overflow overflow = Overflow::kSaturates,
+                                  PowerRounding rounding = PowerRounding::kUp) {
+    constexpr uint8_t kNaN = 0xff, kLargest = 0xfe;
+    const bool saturates = overflow == Overflow::kSaturates;
+    if (value != value || value < 0) return kNaN;
+    // A double holds the smallest floats as normal numbers.
+    const auto bits = std::bit_cast<uint64_t>(static_cast<double>(value));
+    const int exponent = static_cast<int>(bits >> 52 & 0x7ff) - 1023 + 127;
+    if (exponent < 0) return saturates ? uint8_t{0} : kNaN;
+    if (exponent > kLargest) return saturates ? kLargest : kNaN;  // infinity
+    constexpr uint64_t kHalf = uint64_t{1} << 51;
+    const uint64_t rest = bits & ((kHalf << 1) - 1);
+    const bool up = rounding == PowerRounding::kUp        ? rest > 0
+                    : rounding == PowerRounding::kNearest ? rest >= kHalf
+                                                          : false;
+    if (up && exponent == kLargest) return saturates ? kLargest : kNaN;
+    return static_cast<uint8_t>(exponent + (up ? 1 : 0));
+  }
+  static constexpr float Decode(uint8_t code) {
+    if (code == 0xff) return std::bit_cast<float>(0x7fc00000u);
+    // 2^-127 is not a normal float.
+    return std::bit_cast<float>(code == 0 ? 0x00400000u : static_cast<uint32_t>(code) << 23);
+  }
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_CORE_FLOAT8_HPP_
+
+// ---- opkit/core/packed.hpp
+// The elements of packed tensors: int2, uint2, int4, uint4 and float4_e2m1fn. A byte has four or
+// two of them, the first one in the low bits, as in ONNX files
+// (https://onnx.ai/onnx/technical/int4.html). A code is the two or four bits of an element in a
+// byte of its own.
+#ifndef OPKIT_CORE_PACKED_HPP_
+#define OPKIT_CORE_PACKED_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Returns the code of element i of the packed elements at `bytes`. `bits` is 2 or 4.
+inline uint8_t PackedCode(const void* bytes, int bits, int64_t i) {
+  const int64_t bit = i * bits;
+  const unsigned byte = static_cast<const uint8_t*>(bytes)[bit / 8];
+  return static_cast<uint8_t>(byte >> (bit % 8) & ((1u << bits) - 1));
+}
+// Writes the code of element i. Two threads must not write to one byte.
+inline void SetPackedCode(void* bytes, int bits, int64_t i, uint8_t code) {
+  const int64_t bit = i * bits;
+  const unsigned mask = ((1u << bits) - 1) << (bit % 8);
+  uint8_t& byte = static_cast<uint8_t*>(bytes)[bit / 8];
+  byte = static_cast<uint8_t>((byte & ~mask) | (static_cast<unsigned>(code) << (bit % 8) & mask));
+}
+
+// Writes the codes of elements [at, at + count) to `codes`, one in a byte.
+inline void Unpack(const void* bytes, int bits, int64_t at, int64_t count, uint8_t* codes) {
+  for (int64_t i = 0; i < count; ++i) codes[i] = PackedCode(bytes, bits, at + i);
+}
+// Packs `count` codes to elements from `at` on, which must begin a byte. Only the low bits of a
+// code are used; the unused bits of the last byte become 0.
+inline void Pack(const uint8_t* codes, int bits, int64_t at, int64_t count, void* bytes) {
+  const int in_a_byte = 8 / bits;
+  auto* out = static_cast<uint8_t*>(bytes) + at / in_a_byte;
+  for (int64_t i = 0; i < count; i += in_a_byte) {
+    unsigned byte = 0;
+    for (int k = 0; k < in_a_byte && i + k < count; ++k)
+      byte |= (codes[i + k] & ((1u << bits) - 1)) << (k * bits);
+    *out++ = static_cast<uint8_t>(byte);
+  }
+}
+
+namespace detail {
+
+// Returns the bits of the last of `count` packed elements' bytes that no element uses.
+inline unsigned UnusedBits(DType dtype, int64_t count) {
+  const int64_t used = IsPacked(dtype) ? count * BitSize(dtype) % 8 : 0;
+  return used == 0 ? 0 : 0xffu << used & 0xffu;
+}
+// True if unused bits of the last byte are not 0. Elements of other dtypes use all bits.
+inline bool HasUnusedBits(DType dtype, int64_t count, const void* bytes) {
+  const unsigned unused = UnusedBits(dtype, count);
+  return unused != 0 &&
+         (static_cast<const uint8_t*>(bytes)[BytesOf(count, dtype) - 1] & unused) != 0;
+}
+// Sets the unused bits of the last byte to 0.
+inline void ClearUnusedBits(DType dtype, int64_t count, void* bytes) {
+  if (const unsigned unused = UnusedBits(dtype, count))
+    static_cast<uint8_t*>(bytes)[BytesOf(count, dtype) - 1] &= static_cast<uint8_t>(~unused);
+}
+
+}  // namespace detail
+
+// Returns the number that a code of a packed dtype means: -8 to 7 for int4, -6 to 6 for
+// float4_e2m1fn.
+inline float NumberOfCode(DType dtype, uint8_t code) {
+  switch (dtype) {
+    case DType::kInt2:
+      return static_cast<float>((code ^ 2) - 2);
+    case DType::kInt4:
+      return static_cast<float>((code ^ 8) - 8);
+    case DType::kFloat4E2M1:
+      return detail::Float4E2M1Format::Decode(code);
+    default:
+      return code;
+  }
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_CORE_PACKED_HPP_
+
+// ---- opkit/core/sequence.hpp
+// Sequences and optional values: tensors whose elements are tensors. A sequence has shape [n], an
+// optional value shape [1] if it is present and [0] if it is not. So blobs, plans and executors
+// move them as they move every tensor.
+#ifndef OPKIT_CORE_SEQUENCE_HPP_
+#define OPKIT_CORE_SEQUENCE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Returns the elements of a sequence or of an optional value; valid as long as the tensor. They are
+// handles: a program must not write to their memory, which other sequences may share. Errors:
+// kTypeMismatch for a tensor of another dtype, kUninitialized.
+//
+//   const Tensor words = MakeSequence({a, b});
+//   for (const Tensor& word : ElementsOf(words)) …
+std::span<const Tensor> ElementsOf(const Tensor& value);
+
+// Returns a sequence that shares the memory of these tensors. Errors (kTypeMismatch): the tensors
+// have different dtypes, or one of them is a sequence or an optional value; kUninitialized.
+Tensor MakeSequence(std::span<const Tensor> elements);
+inline Tensor MakeSequence(std::initializer_list<Tensor> elements) {
+  return MakeSequence(std::span(elements.begin(), elements.size()));
+}
+
+// Returns an optional value that shares the memory of a tensor or a sequence; an absent one for
+// nullopt. Errors: kTypeMismatch for an element that is an optional value, kUninitialized.
+Tensor MakeOptional(const std::optional<Tensor>& element);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_CORE_SEQUENCE_HPP_
 
 // ---- opkit/engine/dependency/engine_device.hpp
 // How the engine issues operations on a device: on one stream, copies on another.
@@ -17417,6 +17953,46 @@ Graph FoldBatchNormalization(const Graph& graph);
 
 #endif  // OPKIT_GRAPH_PASSES_BATCH_NORMALIZATION_HPP_
 
+// ---- opkit/graph/passes/half_precision.hpp
+// ComputeHalfInFloat32: lets the fast kernels, which are written for float32, compute the float16
+// and bfloat16 nodes of a graph. A plan of a float16 model then runs at the speed of its float32
+// twin, with every kernel, layout and fusion that the twin has.
+#ifndef OPKIT_GRAPH_PASSES_HALF_PRECISION_HPP_
+#define OPKIT_GRAPH_PASSES_HALF_PRECISION_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+namespace detail {
+
+// The name of a kernel's variant that computes one node of a half type in float32 and converts its
+// values for it. For the pass, such a kernel is none for the half type.
+inline constexpr const char* kInFloat32 = "in float32";
+
+// True for float16 and bfloat16.
+constexpr bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+}  // namespace detail
+
+// Widens the values between such nodes to float32, and converts where the region ends: at inputs
+// and outputs of the graph and at all other nodes. Constants are widened once, here. An output of a
+// single node is the exact float32 result, rounded once. A value between two widened nodes is not
+// rounded, so a chain is more exact than its nodes alone, and an overflow of float16 inside of it
+// is not an infinity.
+//
+// Widens a node if its operator is a standard one whose inference gives float32 where the node has
+// a half type, if its first output is a floating-point number (a comparison or an ArgMax reads
+// rounded values), and if a backend other than the plain one has a kernel for float32 but none for
+// the half type. Also widens the standard nodes between two such nodes. Keeps nodes
+// with control edges, with subgraphs, or that use rewritten values; operators with kernels of other
+// devices; graphs without a half type or without the types of their inputs; and graphs of which a
+// kernel multiplies matrices or convolves in the half type, as "onednn" does for bfloat16 on a CPU
+// that has instructions for it.
+Graph ComputeHalfInFloat32(const Graph& graph);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_HALF_PRECISION_HPP_
+
 // ---- opkit/graph/passes/hard_swish.hpp
 // MergeHardSwish: finds nodes that together compute the activation HardSwish, as models exported
 // for opset 13 and older contain them, and replaces them by one HardSwish.
@@ -17435,6 +18011,37 @@ Graph MergeHardSwish(const Graph& graph);
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_PASSES_HARD_SWISH_HPP_
+
+// ---- opkit/graph/passes/quantized_nodes.hpp
+// MergeQuantizedNodes: finds the operators of quantised models that are written as several
+// nodes, for example between DequantizeLinear and QuantizeLinear, and replaces each by one operator
+// on 8-bit integers.
+#ifndef OPKIT_GRAPH_PASSES_QUANTIZED_NODES_HPP_
+#define OPKIT_GRAPH_PASSES_QUANTIZED_NODES_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Replaces, where D is a DequantizeLinear of 8-bit integers and Q a QuantizeLinear to them:
+//   Q(Conv(D, D)), also with a constant bias, by QLinearConv
+//   Q(MatMul(D, D)) by QLinearMatMul, and MatMul(D, D) by com.microsoft.MatMulIntegerToFloat
+//   Gemm(D, D), also with a constant bias, by com.microsoft.MatMulIntegerToFloat
+//   Cast(MatMulInteger) * (scale * scale), also with a constant bias behind it, by the same
+//   Q(f(D)) by f on integers, if D and Q have the same scale and zero point and f only moves
+//   elements or takes maxima: Transpose, Reshape, MaxPool and the like
+// Q may follow a Relu or Clip that its saturation repeats. Runs a Q of constants at once. The
+// pass must run before FoldConstants, which makes floats of quantised weights.
+//
+// Scales must be float32 constants: one number, but for weights also one for each output channel or
+// column. A bias is rounded to steps of the product of both scales, unless this would change the
+// result by more than 1/16 of Q's scale. Results are at most one unit of Q's type apart. Keeps the
+// nodes if a value between them has another reader, is an output of the graph or is rewritten; if
+// an integer operator is not registered; if a node has control edges or requires a backend; and if
+// devices or backends differ.
+Graph MergeQuantizedNodes(const Graph& graph);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_QUANTIZED_NODES_HPP_
 
 // ---- opkit/graph/plan/converted_graph.hpp
 // ConvertedGraph: the graph of a plan with converters between the layouts of its kernels and copies
@@ -17817,7 +18424,6 @@ class SimpleNet : public detail::Observable<SimpleNet> {
 #endif  // OPKIT_ALL_HPP_
 
 #ifdef OPKIT_DEFINITIONS
-#include <algorithm>
 #include <climits>
 #include <cmath>
 #include <csignal>
@@ -18533,6 +19139,68 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
 #define OPKIT_CORE_IMPL_TENSOR_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Returns the number of bytes of an element that is a C++ object.
+constexpr int64_t ObjectBytes(DType dtype) {
+  return static_cast<int64_t>(dtype == DType::kString ? sizeof(std::string) : sizeof(Tensor));
+}
+// True at the begin of an object, and for elements that are not objects.
+constexpr bool IsAtObject(DType dtype, int64_t byte_offset) {
+  return !IsObject(dtype) || byte_offset % ObjectBytes(dtype) == 0;
+}
+// Counts the bytes of `count` neighbouring elements; false if 64 bits cannot count them.
+inline bool CountDenseBytes(int64_t count, DType dtype, int64_t* bytes) {
+  if (IsPacked(dtype)) {
+    *bytes = BytesOf(count, dtype);
+    return true;
+  }
+  return !__builtin_mul_overflow(count, IsObject(dtype) ? ObjectBytes(dtype) : ItemSize(dtype),
+                                 bytes);
+}
+
+template <class T>
+Storage AllocateObjectsOf(Device device, DType dtype, int64_t count, int64_t nbytes) {
+  std::unique_ptr<T[]> objects;
+  try {
+    objects = std::make_unique<T[]>(static_cast<size_t>(count));
+  } catch (const std::bad_alloc&) {
+    Throw(ErrorCode::kOutOfMemory, "no memory for ", count, " elements of ", dtype);
+  }
+  Storage storage = AdoptStorage(
+      device, objects.get(), nbytes, [](void* data, void*) { delete[] static_cast<T*>(data); },
+      nullptr, dtype);
+  static_cast<void>(objects.release());
+  return storage;
+}
+// Allocates and constructs elements of string, sequence or optional. Errors: kUnsupported on
+// another device than the CPU, kOutOfMemory.
+inline Storage AllocateObjects(Device device, DType dtype, int64_t count, int64_t nbytes) {
+  if (device.type != DeviceType::kCPU)
+    Throw(ErrorCode::kUnsupported, "elements of ", dtype, " are on the cpu only");
+  return dtype == DType::kString ? AllocateObjectsOf<std::string>(device, dtype, count, nbytes)
+                                 : AllocateObjectsOf<Tensor>(device, dtype, count, nbytes);
+}
+// Returns the dtype for StorageBlock::objects().
+constexpr DType ObjectsOf(DType dtype) { return IsObject(dtype) ? dtype : DType::kUndefined; }
+// Throws kTypeMismatch for a view of bytes as objects, of objects as bytes, or of other objects.
+inline void CheckViewOf(const StorageBlock& storage, DType dtype, bool at_object) {
+  if (storage.objects() == ObjectsOf(dtype) && (at_object || !IsObject(dtype))) [[likely]]
+    return;
+  Throw(ErrorCode::kTypeMismatch, "memory of ",
+        storage.objects() == DType::kUndefined ? "plain elements" : ToString(storage.objects()),
+        " cannot be viewed as ", dtype, at_object ? "" : " from the middle of an element on");
+}
+
+OPKIT_INLINE void CopyObjects(DType dtype, void* to, const void* from, int64_t count) {
+  if (to == from) return;
+  if (dtype == DType::kString)
+    std::copy_n(static_cast<const std::string*>(from), count, static_cast<std::string*>(to));
+  else
+    std::copy_n(static_cast<const Tensor*>(from), count, static_cast<Tensor*>(to));
+}
+
+}  // namespace detail
 
 OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
 OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
@@ -18548,12 +19216,14 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
   if (!storage_ || dtype == DType::kUndefined || !IsDType(dtype))
     Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
+  static_cast<void>(MemoryBytes(shape_, dtype));
+  detail::CheckViewOf(*storage_, dtype, detail::IsAtObject(dtype, byte_offset));
   device_ = storage_->device();
+  if (shape_.IsDense(strides_)) strides_ = Dims();
   const int64_t needed = ViewBytes();
   if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
     Throw(ErrorCode::kOutOfRange, "a view ", dtype, shape_, " with strides", strides_, " at byte ",
           byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
-  if (shape_.IsDense(strides_)) strides_ = Dims();
   if (strides_.empty()) capacity_ = needed;
 }
 
@@ -18664,9 +19334,18 @@ OPKIT_INLINE Tensor Tensor::Slice(int axis, int64_t begin, int64_t end) const {
   Dims dims(shape_);
   dims[axis] = end - begin;
   out.shape_ = Shape(std::move(dims));
-  if (out.numel() > 0) out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
+  const int64_t first = out.numel() > 0 ? begin * strides()[axis] : 0;
   out.strides_ = strides();
   if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
+  if (IsPacked(dtype_)) {
+    const int64_t in_a_byte = 8 / BitSize(dtype_), last = first + out.numel();
+    if (out.has_strides() || first % in_a_byte != 0 || (last % in_a_byte != 0 && last != numel()))
+      Fail(ErrorCode::kUnsupported, "slice [", begin, ", ", end, ") of axis ", axis,
+           " is no run of whole bytes; cast the tensor to a type of 8 bits first");
+    out.byte_offset_ += first / in_a_byte;
+  } else {
+    out.byte_offset_ += first * ElementBytes(dtype_);
+  }
   out.capacity_ = out.strides_.empty() ? out.SpanBytes() : 0;
   return out;
 }
@@ -18689,6 +19368,11 @@ OPKIT_INLINE Tensor Tensor::Permute(const Dims& order) const {
   Tensor out = *this;
   out.shape_ = Shape(std::move(dims));
   out.strides_ = std::move(steps);
+  if (!IsPacked(dtype_)) return out;
+  if (!out.shape_.IsDense(out.strides_))
+    Fail(ErrorCode::kUnsupported, "cannot have its axes in the order ", order,
+         " without a copy; cast it to a type of 8 bits first");
+  out.strides_ = Dims();
   return out;
 }
 
@@ -18703,6 +19387,13 @@ OPKIT_INLINE bool Tensor::SpansOverlap(const Tensor& other) const {
 OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
                                        int64_t byte_offset, int64_t bytes) {
   Tensor out(storage->device());
+  static_cast<void>(MemoryBytes(shape, dtype));
+  if (IsPacked(dtype) && !layout.is_standard())
+    Throw(ErrorCode::kUnsupported, "elements of ", dtype, " are packed, and the layout '", layout,
+          "' is for whole bytes");
+  if (dtype != DType::kUndefined)
+    detail::CheckViewOf(*storage, dtype,
+                        layout.is_standard() && detail::IsAtObject(dtype, byte_offset));
   if (bytes < 0) bytes = storage->nbytes() - byte_offset;
   if (byte_offset < 0 || bytes < 0 || byte_offset > storage->nbytes() - bytes)
     Throw(ErrorCode::kOutOfRange, bytes, " bytes behind ", byte_offset,
@@ -18735,7 +19426,23 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   int64_t nbytes = 0;
   if (!IsDType(dtype)) [[unlikely]]
     Throw(ErrorCode::kInvalidArgument, "there is no dtype of number ", static_cast<int>(dtype));
-  if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
+  if (dtype == DType::kUndefined) return 0;
+  if (BitSize(dtype) == 0) [[unlikely]]
+    Throw(ErrorCode::kUnsupported, "a tensor cannot hold elements of ", dtype);
+  if (!detail::CountDenseBytes(shape.numel(), dtype, &nbytes))
+    Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
+          " has more bytes than a 64-bit count can hold");
+  return nbytes;
+}
+
+OPKIT_INLINE int64_t Tensor::ElementBytes(DType dtype) {
+  return IsObject(dtype) ? detail::ObjectBytes(dtype) : ItemSize(dtype);
+}
+
+OPKIT_INLINE int64_t Tensor::MemoryBytes(const Shape& shape, DType dtype) {
+  if (!IsObject(dtype)) return CheckedBytes(shape, dtype);
+  int64_t nbytes = 0;
+  if (!detail::CountDenseBytes(shape.numel(), dtype, &nbytes))
     Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
   return nbytes;
@@ -18752,15 +19459,22 @@ OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
 }
 
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
+  if (storage_ && storage_->objects() != detail::ObjectsOf(dtype)) return false;
   int64_t nbytes = 0;
-  return IsDType(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
-         nbytes <= capacity_ && (storage_ || nbytes == 0) &&
-         (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would be misaligned
+  if (!IsDType(dtype) || !detail::CountDenseBytes(shape.numel(), dtype, &nbytes) ||
+      nbytes > capacity_ || (!storage_ && nbytes > 0))
+    return false;
+  if (IsObject(dtype)) return detail::IsAtObject(dtype, byte_offset_);
+  const int64_t alignment = IsPacked(dtype) ? 1 : ItemSize(dtype);
+  return (byte_offset_ & (alignment - 1)) == 0;  // else its elements would be misaligned
 }
 
 OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
   try {
-    return AllocateStorage(MemoryDevice(device_), CheckedBytes(shape, dtype));
+    const int64_t nbytes = MemoryBytes(shape, dtype);
+    if (IsObject(dtype)) [[unlikely]]
+      return detail::AllocateObjects(MemoryDevice(device_), dtype, shape.numel(), nbytes);
+    return AllocateStorage(MemoryDevice(device_), nbytes);
   } catch (const Error& error) {
     Fail(error.code(), "cannot become ", dtype, shape, ": ", error.message());
   }
@@ -18775,14 +19489,17 @@ OPKIT_INLINE void Tensor::TakeMemory(Storage storage) {
 OPKIT_INLINE int64_t Tensor::SpanBytes() const {
   if (!layout_.is_standard()) return capacity_;
   if (numel() == 0) return 0;
-  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  if (strides_.empty()) return MemoryBytes(shape_, dtype_);
   int64_t last = 0;
   for (int i = 0; i < rank(); ++i) last += (shape_[i] - 1) * strides_[i];
-  return (last + 1) * ItemSize(dtype_);
+  return (last + 1) * ElementBytes(dtype_);
 }
 
 OPKIT_INLINE int64_t Tensor::ViewBytes() const {
-  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  if (strides_.empty()) return MemoryBytes(shape_, dtype_);
+  if (IsPacked(dtype_))
+    Throw(ErrorCode::kUnsupported, "elements of ", dtype_,
+          " are packed and cannot have the strides ", strides_, " in the shape ", shape_);
   if (strides_.size() != rank()) return -1;
   if (numel() == 0) return 0;
   int64_t end = 1, step = 0;
@@ -18790,23 +19507,30 @@ OPKIT_INLINE int64_t Tensor::ViewBytes() const {
     if (strides_[i] < 0 || __builtin_mul_overflow(shape_[i] - 1, strides_[i], &step) ||
         __builtin_add_overflow(end, step, &end))
       return -1;
-  return __builtin_mul_overflow(end, ItemSize(dtype_), &end) ? -1 : end;
+  return __builtin_mul_overflow(end, ElementBytes(dtype_), &end) ? -1 : end;
 }
 
 OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
-  const auto item = static_cast<size_t>(ItemSize(dtype_));
   const char* base = static_cast<const char*>(raw_data());
   if (numel() == 0) return;
   if (is_dense()) {
-    std::memcpy(out, base, static_cast<size_t>(nbytes()));
+    if (IsObject(dtype_))
+      detail::CopyObjects(dtype_, out, base, numel());
+    else
+      std::memcpy(out, base, static_cast<size_t>(nbytes()));
     return;
   }
+  const auto item = static_cast<size_t>(ElementBytes(dtype_));
   Dims index(shape_);
   for (int i = 0; i < rank(); ++i) index[i] = 0;
   for (int64_t n = numel(); n > 0; --n, out += item) {
     int64_t offset = 0;
     for (int i = 0; i < rank(); ++i) offset += index[i] * strides_[i];
-    std::memcpy(out, base + offset * static_cast<int64_t>(item), item);
+    const char* const from = base + offset * static_cast<int64_t>(item);
+    if (IsObject(dtype_))
+      detail::CopyObjects(dtype_, out, from, 1);
+    else
+      std::memcpy(out, from, item);
     for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i) index[i] = 0;
   }
 }
@@ -18848,6 +19572,13 @@ OPKIT_INLINE bool Attribute::SameTensor(const Tensor& a, const Tensor& b) {
   if (a.raw_data() == b.raw_data() && a.strides() == b.strides()) return true;
   if (!IsHostAccessible(a.device().type) || !a.initialized() || !b.initialized()) return false;
   const Tensor x = a.is_dense() ? a : a.Contiguous(), y = b.is_dense() ? b : b.Contiguous();
+  if (a.dtype() == DType::kString) return x.ToVector<std::string>() == y.ToVector<std::string>();
+  if (IsObject(a.dtype())) {
+    const auto elements = [](const Tensor& tensor) {
+      return static_cast<const Tensor*>(tensor.raw_data());
+    };
+    return std::equal(elements(x), elements(x) + x.numel(), elements(y), &SameTensor);
+  }
   return x.nbytes() == 0 ||
          std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
 }
@@ -19429,14 +20160,16 @@ OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
 
 OPKIT_INLINE void CopyElements(const Tensor& source, const Tensor& target, void* stream) {
   const CopyFunction copy = FindCopy(source, target);
-  if (target.nbytes() == 0) return;
+  if (target.numel() == 0) return;
   const bool on_host = copy == &CopyHost;
   if (!target.is_dense() || (!on_host && !source.is_dense()))
     Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source, " into ", target,
           " while one of them is strided");
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
   void* const to = target.raw_mutable_data();
-  if (on_host)
+  if (IsObject(target.dtype()))
+    CopyObjects(target.dtype(), to, dense.raw_data(), dense.numel());
+  else if (on_host)
     std::memmove(to, dense.raw_data(), Index(dense.nbytes()));
   else
     copy(to, MemoryDevice(target.device()), dense.raw_data(), MemoryDevice(source.device()),
@@ -19460,7 +20193,9 @@ OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : 
 
 OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
-  if (dense.nbytes() == 0) return;
+  if (dense.numel() == 0) return;
+  if (IsObject(dense.dtype()))  // the target is on the cpu, as the source is
+    return CopyObjects(dense.dtype(), target.raw_mutable_data(), dense.raw_data(), dense.numel());
   copy(target.raw_mutable_data(), MemoryDevice(target.device()), dense.raw_data(),
        MemoryDevice(source.device()), dense.nbytes(), stream);
 }
@@ -19996,6 +20731,7 @@ OPKIT_INLINE bool ThreadPool::StartWorker() {
       started->pool->WorkerMain(*started);
       return nullptr;
     };
+    const detail::DenormalScope own(false);  // a new thread inherits the creator's control register
     if (pthread_create(&worker->thread, nullptr, entry, worker) != 0) return false;
     idle_.StartSearching();  // for the new thread, which waits for start_mutex_
     worker->running = true;
@@ -20442,6 +21178,11 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor) {
   TensorInfo info(tensor.dtype(), tensor.shape());
+  if (tensor.dtype() > DType::kString && tensor.numel() > 0) [[unlikely]] {
+    const Tensor& first = *static_cast<const Tensor*>(tensor.raw_data());
+    info.holds_sequence = first.dtype() == DType::kSequence;
+    info.element = info.holds_sequence ? Of(first).element : first.dtype();
+  }
   info.device = tensor.device();
   info.layout = tensor.layout();
   return info;
@@ -20452,7 +21193,11 @@ OPKIT_INLINE TensorInfo TensorInfo::OfConstant(const Tensor& tensor) {
   return info;
 }
 OPKIT_INLINE std::string ToString(const TensorInfo& info) {
-  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape,
+  const std::string element = info.element == DType::kUndefined
+                                  ? ""
+                                  : StrCat(info.element, info.holds_sequence ? "[]" : "");
+  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype),
+                element.empty() ? "" : "<" + element + ">", info.shape,
                 info.layout.is_standard() ? "" : " in " + ToString(info.layout));
 }
 
@@ -20499,6 +21244,17 @@ OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
 }
 OPKIT_INLINE void InferenceContext::SetOutput(int i, DType dtype, const SymbolicShape& shape) {
   detail::Refine(def_, outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
+}
+OPKIT_INLINE void InferenceContext::SetOutput(int i, const TensorInfo& info) {
+  SetOutput(i, info.dtype, info.shape);
+  TensorInfo& output = outputs_[detail::Index(i)];
+  if (output.element != DType::kUndefined && info.element != DType::kUndefined &&
+      output.element != info.element)
+    Throw(ErrorCode::kTypeMismatch, "output ", i, " of ", def_, " is ", output,
+          ", but inference finds ", info);
+  if (info.element == DType::kUndefined) return;
+  output.element = info.element;
+  output.holds_sequence = info.holds_sequence;
 }
 OPKIT_INLINE void InferenceContext::SetInput(int i, DType dtype, const SymbolicShape& shape) {
   detail::Refine(def_, inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
@@ -20738,11 +21494,24 @@ inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value)
   values[Index(i)] = std::move(value);
 }
 OPKIT_INLINE void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
-                              const std::vector<TensorInfo>& infos) {
-  for (size_t i = 0; i < declared.size() && i < infos.size(); ++i)
-    if (!declared[i].Allows(infos[i].dtype))
-      Throw(ErrorCode::kTypeMismatch, what, " ", i, " '", declared[i].name, "' is ", infos[i],
-            ", expected one of ", declared[i].dtypes);
+                              const std::vector<TensorInfo>& infos, DType last) {
+  for (size_t i = 0; i < infos.size(); ++i) {
+    const DType found = infos[i].dtype;
+    // The values behind the last described value are more of its kind.
+    const ValueSchema* const value = i < declared.size() ? &declared[i]
+                                     : declared.empty()  ? nullptr
+                                                         : &declared.back();
+    const bool limited = i < declared.size() && !value->dtypes.empty();
+    if (limited ? value->Allows(found)
+                : !IsObject(found) || found <= last || (value && value->Allows(found))) [[likely]]
+      continue;
+    const std::string name = i < declared.size() ? StrCat(" '", value->name, "'") : std::string();
+    if (limited)
+      Throw(ErrorCode::kTypeMismatch, what, " ", i, name, " is ", infos[i], ", expected one of ",
+            value->dtypes);
+    Throw(ErrorCode::kTypeMismatch, what, " ", i, name, " is ", infos[i],
+          last == DType::kString ? ", expected a tensor" : ", expected a tensor of numbers");
+  }
 }
 inline bool LimitsDTypes(const std::vector<ValueSchema>& values) {
   for (const ValueSchema& value : values)
@@ -20901,7 +21670,11 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
         StrCat("in shape inference of ", context.def(), " with inputs", inputs));
   };
   try {
-    detail::CheckDTypes("input", inputs_, context.inputs());
+    const bool runs_graphs = needs_subgraph_ || runs_subgraphs_;  // they check their own values
+    const DType last = runs_graphs      ? DType::kOptional
+                       : takes_strings_ ? DType::kString
+                                        : DType::kUndefined;
+    detail::CheckDTypes("input", inputs_, context.inputs(), last);
     if (infer_ && (known || !needs_all_shapes_)) infer_(context);
     if (!infer_ && needs_subgraph_ && context.def().subgraphs().size() == 1)
       context.def().subgraphs()[0].graph->Infer(context);
@@ -20909,7 +21682,7 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
     for (size_t o = 0; o < outputs.size() && o < outputs_.size(); ++o)
       if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)
         outputs[o].dtype = outputs_[o].dtypes[0];
-    detail::CheckDTypes("output", outputs_, outputs);
+    detail::CheckDTypes("output", outputs_, outputs, last);
   } catch (const detail::NotKnownYet&) {
     if (known) fail();  // else the shapes cannot be inferred yet
   } catch (...) {
@@ -20946,9 +21719,11 @@ OPKIT_INLINE uint64_t OpSchema::Elements(const TensorInfo& info) {
 }
 OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
   constexpr uint64_t kMost = ~uint64_t{0} >> 1;
+  uint64_t bits = 0;
+  const auto item = static_cast<uint64_t>(BitSize(info.dtype));
+  if (!__builtin_mul_overflow(Elements(info), item, &bits)) return bits / 8 + (bits % 8 != 0);
   uint64_t bytes = 0;
-  const auto item = static_cast<uint64_t>(ItemSize(info.dtype));
-  return __builtin_mul_overflow(Elements(info), item, &bytes) || bytes > kMost ? kMost : bytes;
+  return __builtin_mul_overflow(Elements(info), item / 8, &bytes) || bytes > kMost ? kMost : bytes;
 }
 
 }}  // namespace opkit
@@ -23313,7 +24088,7 @@ const char* ProblemOfStruct(const Struct* it) {
 
 OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
   if (const char* problem = ProblemOfStruct(view)) return problem;
-  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
+  if (view->dtype <= 0 || view->dtype >= kNumPlainDTypes)
     return StrCat("has the dtype ", view->dtype, ", which does not exist");
   if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
   if (view->device_type <= 0)
@@ -23405,6 +24180,7 @@ struct AbiAttribute : RefCounted {
     }
     for (size_t i = 0; i < all.tensors.size(); ++i) {
       const Tensor& tensor = all.tensors[i];
+      if (tensor.dtype() != DType::kUndefined) RequirePlain(tensor.dtype(), "attribute ", name);
       strides[i] = tensor.strides();
       views[i] = OpTensor(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(),
                           strides[i].data(), tensor.rank(), tensor.device());
@@ -23628,7 +24404,7 @@ class AbiValues {
   }
   DType dtype(size_t i, const char* what) const {
     const int32_t dtype = values_[i].dtype;
-    if (dtype < -1 || dtype >= kNumDTypes)
+    if (dtype < -1 || dtype >= kNumPlainDTypes)
       Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
             ", which does not exist");
     return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
@@ -23735,12 +24511,13 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
 // unknown for a library; in a program it throws kInvalidArgument.
 inline TensorInfo InfoOfAbi(const opkit_value& value) {
   TensorInfo info;
-  if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
+  if ((value.dtype < -1 || value.dtype >= kNumPlainDTypes || value.rank < -1 ||
        value.rank > OPKIT_MAX_RANK) &&
       !IsLoadedLibrary())
     Throw(ErrorCode::kInvalidArgument, "a value of a library has the dtype ", value.dtype,
           " and the rank ", value.rank);
-  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
+  if (value.dtype > 0 && value.dtype < kNumPlainDTypes)
+    info.dtype = static_cast<DType>(value.dtype);
   if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
   std::vector<Dim> dims;
   for (int axis = 0; axis < value.rank; ++axis) dims.push_back(DimOfAbi(value.dims[axis]));
@@ -24142,7 +24919,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
                            int32_t rank, const int64_t* shape) {
-    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
+    if (dtype <= 0 || dtype >= kNumPlainDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
         (rank > 0 && !IsUsable(shape)))
       Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
             " in operator ", state.op, " has no such dtype or rank, or a null shape");
@@ -24398,9 +25175,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     if (IsUsable(identity)) *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    if (IsUsable(scope))
-      new (static_cast<void*>(scope)) InvocationScope(
-          InvocationScope::Adopt(IsUsable(identity) ? FromAbi(*identity) : CurrentInvocation()));
+    if (!IsUsable(scope)) return;
+    Invocation token = IsUsable(identity) ? FromAbi(*identity) : CurrentInvocation();
+    token.flushes_denormals = CurrentInvocation().flushes_denormals;  // the ABI has no place for it
+    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(token));
   }
 
   static void Defer(const opkit_call* call, opkit_completion** completion) {
@@ -25009,6 +25787,7 @@ class FunctionViews {
                                     tensor.layout() != op_.InputLayout(static_cast<int>(i))))
           [[unlikely]]
         Unreadable(i, tensor);
+      RequirePlain(tensor.dtype(), "input ", i, " of operator ", name());
       const Tensor* readable = &tensor;
       if (!tensor.is_dense() && !node_.record->Has(OPKIT_OP_ACCEPTS_STRIDES)) [[unlikely]] {
         CheckCopyable(i, tensor, run.resource.asynchronous);
@@ -25678,11 +26457,40 @@ OPKIT_INLINE bool Reads(const OperatorDef& def, std::string_view name) {
 
 OPKIT_INLINE Graph& Graph::AddInput(std::string name, DType dtype, SymbolicShape shape,
                                     Device device) {
-  Declare(name, Source::kInput, inputs_.size());
   Graph::Input input{std::move(name), TensorInfo(dtype, std::move(shape))};
   input.info.device = device;
+  return AddInput(std::move(input));
+}
+OPKIT_INLINE Graph& Graph::AddInput(Input input) {
+  if (input.has_default()) CheckDefault(input, input.default_value);
+  Declare(input.name, Source::kInput, inputs_.size());
+  input.info.layout = Layout();
+  input.info.constant = nullptr;
   inputs_.push_back(std::move(input));
   return *this;
+}
+OPKIT_INLINE Graph& Graph::SetDefault(std::string_view name, Tensor value) {
+  const Declaration* found = Find(name, Source::kInput);
+  if (!found) {
+    std::vector<std::string> names;
+    for (const Input& input : inputs_) names.push_back(input.name);
+    Throw(ErrorCode::kNotFound, "the graph has no input '", name, "'", SuggestName(name, names));
+  }
+  Input& input = inputs_[detail::Index(found->index)];
+  CheckDefault(input, value);
+  input.default_value = std::move(value);
+  return *this;
+}
+OPKIT_COLD OPKIT_INLINE void Graph::CheckDefault(const Input& input, const Tensor& value) {
+  if (!value.initialized())
+    Throw(ErrorCode::kUninitialized, "the default of input '", input.name, "' has no data");
+  const TensorInfo& info = input.info;
+  const bool dtype_differs = info.dtype != DType::kUndefined && info.dtype != value.dtype();
+  if (dtype_differs || !SymbolicShape::Merge(info.shape, value.shape()) ||
+      MemoryDevice(info.device) != MemoryDevice(value.device()) || !value.layout().is_standard())
+    Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '",
+          input.name, "' is ", ToString(info), " on ", ToString(info.device),
+          ", but its default is ", value);
 }
 
 OPKIT_INLINE Graph& Graph::AddConstant(std::string name, Tensor value) {
@@ -26140,8 +26948,7 @@ inline Graph GraphWith(const std::vector<Graph::Input>& inputs,
                        std::vector<Graph::Constant> constants, std::vector<OperatorDef> nodes,
                        const std::vector<std::string>& outputs) {
   Graph out;
-  for (const Graph::Input& input : inputs)
-    out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+  for (const Graph::Input& input : inputs) out.AddInput(input);
   for (Graph::Constant& constant : constants)
     out.AddConstant(std::move(constant.name), std::move(constant.value));
   for (OperatorDef& def : nodes) out.AddNode(std::move(def));
@@ -26334,7 +27141,7 @@ class GraphInference {
   // and the memory planner then need no check.
   void CheckSizes(std::span<const int> outs, const std::string& where) const {
     for (const int value : outs) {
-      if (value < 0 || !types_[value].shape.is_known()) continue;
+      if (value < 0 || !types_[value].shape.is_known() || IsObject(types_[value].dtype)) continue;
       InContext(
           [&] { return Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype); },
           [&] {
@@ -26398,6 +27205,12 @@ class GraphInference {
     if (found.dtype != DType::kUndefined && known.dtype != found.dtype) {
       if (known.dtype != DType::kUndefined) Contradiction(value, found, where, "");
       known.dtype = found.dtype;
+      changed_ = true;
+    }
+    if (found.element != DType::kUndefined && known.element != found.element) {
+      if (known.element != DType::kUndefined) Contradiction(value, found, where, "");
+      known.element = found.element;
+      known.holds_sequence = found.holds_sequence;
       changed_ = true;
     }
     if (!found.shape.has_rank()) return;
@@ -26511,7 +27324,8 @@ OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
          same(a.inputs(), b.inputs(),
               [](const Graph::Input& x, const Graph::Input& y) {
                 return x.name == y.name && x.info.dtype == y.info.dtype &&
-                       x.info.shape == y.info.shape && x.info.device == y.info.device;
+                       x.info.shape == y.info.shape && x.info.device == y.info.device &&
+                       Attribute(x.default_value) == Attribute(y.default_value);
               }) &&
          same(a.constants(), b.constants(),
               [](const Graph::Constant& x, const Graph::Constant& y) {
@@ -26640,8 +27454,9 @@ class DotWriter {
     };
     const Graph& graph = drawn.graph;
     for (size_t i = 0; i < graph.inputs().size(); ++i)
-      draw(StrCat(drawn.prefix, "i", i), graph.inputs()[i].name, graph.inputs()[i].info,
-           "shape=ellipse, fillcolor=\"#cfe8cf\"");
+      draw(StrCat(drawn.prefix, "i", i),
+           graph.inputs()[i].name + (graph.inputs()[i].has_default() ? " (default)" : ""),
+           graph.inputs()[i].info, "shape=ellipse, fillcolor=\"#cfe8cf\"");
     for (size_t i = 0; i < graph.constants().size(); ++i)
       if (const Graph::Constant& constant = graph.constants()[i];
           options_.constants || graph.IsOutput(constant.name))
@@ -27293,19 +28108,28 @@ OPKIT_INLINE Selection ParseSelection(std::string_view text) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// A graph that a node carries. The graph's outputs are the node's outputs, by position. `inputs`
-// has the number of the node's input for each input of the graph.
+// A graph that a node carries. A body that is not `apart` reads and writes the node's own tensors:
+// the graph's outputs are the node's outputs, by position, and `inputs` has the number of the
+// node's input for each input of the graph. A body that is `apart` has inputs and outputs of its
+// own, outside the plan's memory, so that it can run several times with other tensors.
 struct NodeBody {
   const char* name = "";  // of the node's subgraph, such as "then_branch"
   const Graph* graph = nullptr;
-  std::vector<int> inputs;
+  std::vector<int> inputs = {};
+  bool apart = false;
 };
 
-// Runs a body that was planned together with the enclosing graph. The body reads and writes the
-// node's own tensors, in the memory of the enclosing graph's plan.
+// Runs a body that was planned together with the enclosing graph. Values between the body's nodes
+// lie in the memory of the enclosing graph's plan.
 class BodyRunner {
  public:
+  // Throws kCancelled if the run of the enclosing graph has failed or was given up.
   virtual void RunBody() = 0;
+  // Returns the tensor that a body apart reads as its input i, or makes as its output o. A node of
+  // the body writes to the memory that the output's tensor has, if it is large enough. An output
+  // that no node makes is the tensor of an input or a constant, and must not be changed.
+  virtual Tensor& BodyInput(size_t i) = 0;
+  virtual Tensor& BodyOutput(size_t o) = 0;
 
  protected:
   ~BodyRunner() = default;
@@ -27319,6 +28143,12 @@ class RunsBodies {
   // Sets the runner of each body; null for a body that the operator must run itself. The runners
   // live as long as the operator runs.
   virtual void UseRunners(std::vector<BodyRunner*> runners) = 0;
+  // For a body apart: returns the types that its inputs have in every run of the body, for the
+  // types of the node's inputs.
+  virtual std::vector<TensorInfo> TypesInBody(int number,
+                                              const std::vector<TensorInfo>& inputs) const {
+    return static_cast<void>(number), inputs;
+  }
 
  protected:
   ~RunsBodies() = default;
@@ -27728,10 +28558,15 @@ class Specialization;
 // A body that is planned with its enclosing graph.
 struct PlannedBody {
   PlannedBody(int carrier, int number_of_body, const NodeBody& body)
-      : node(carrier), number(number_of_body), name(body.name), view(*body.graph) {}
+      : node(carrier),
+        number(number_of_body),
+        apart(body.apart),
+        name(body.name),
+        view(*body.graph) {}
 
   const int node;    // the node that carries it
   const int number;  // the body's index among the node's bodies
+  const bool apart;  // see NodeBody
   const std::string name;
   const GraphView view;
   Selection forced;  // the enclosing graph's forced kernels for nodes of the body
@@ -27823,6 +28658,10 @@ class Specialization final : public RefCounted {
         bodies_, node, {}, [](const std::unique_ptr<PlannedBody>& body) { return body->node; });
     return {first, end};
   }
+  // True if the planned body of a node has inputs and outputs of its own.
+  bool HasBodyApart(int node) const {
+    return !BodiesOf(node).empty() && BodiesOf(node).front()->apart;
+  }
   // For a body: returns the number that the value has in the enclosing graph; -1 for a value of the
   // body's own.
   int OuterOf(int value) const { return outer_[value]; }
@@ -27882,7 +28721,7 @@ class Specialization final : public RefCounted {
   // Plans a body with this graph. The node itself runs two kinds of bodies, which stay unplanned: a
   // body with an operator that completes after it has returned, and one of several bodies that does
   // not fit the shapes. No run executes that body.
-  void PlanBody(int node, int number, const NodeBody& body, bool exclusive, const Options& options);
+  void PlanBody(int node, int number, const RunsBodies& carrier, const Options& options);
 
   // True if the body can be planned without forced kernels.
   static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos, Options options,
@@ -27960,11 +28799,13 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_ex
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// True if all dtypes and shapes are equal. Both lists have an entry for each input of the graph.
+// True if all dtypes and shapes are equal, and the same inputs read the graph's defaults, whose
+// data a plan may use. Both lists have an entry for each input of the graph.
 OPKIT_NOINLINE inline bool SameTypes(const std::vector<TensorInfo>& a,
                                      const std::vector<TensorInfo>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), [](const TensorInfo& x, const TensorInfo& y) {
-    return x.dtype == y.dtype && x.shape == y.shape;
+    return x.dtype == y.dtype && x.shape == y.shape && x.element == y.element &&
+           x.constant == y.constant;
   });
 }
 
@@ -28061,8 +28902,10 @@ class PlanState final : public RefCounted {
   const GraphView& view() const { return graph_->view; }
   ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Global(); }
   // Returns the types that the graph declares for its inputs. inputs_known() is true if they have
-  // the dtype and shape of each.
+  // the dtype and shape of each; the infos of inputs with a default then have it as their data.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
+  // Returns the default of each input; a tensor without dtype for an input that has none.
+  const std::vector<Tensor>& defaults() const { return defaults_; }
   bool inputs_known() const { return inputs_known_; }
 
   // Returns the specialization for these inputs and, unless `nodes` is null, operators for one
@@ -28146,6 +28989,7 @@ class PlanState final : public RefCounted {
   std::unique_ptr<ViewedGraph> graph_;
   Recomputed recomputed_;
   std::vector<TensorInfo> inputs_;
+  std::vector<Tensor> defaults_;
   std::vector<int> donated_;
   bool inputs_known_ = true;
   std::optional<GraphTypes> types_for_any_;
@@ -28477,11 +29321,11 @@ OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& optio
 // needs them; `why` completes "since another shape may need".
 OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view option,
                                         std::string_view why) {
-  for (const auto& [name, info] : graph.inputs())
-    if (info.dtype == DType::kUndefined || !info.shape.is_known())
+  for (const Graph::Input& input : graph.inputs())
+    if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
       Throw(ErrorCode::kInvalidArgument, option,
             " needs the dtype and the shape of every input, since another shape may need ", why,
-            "; input '", StrCat(name, "' is ", ToString(info)));
+            "; input '", StrCat(input.name, "' is ", ToString(input.info)));
 }
 
 // Returns the graph that the plan runs: after passes and partitioners.
@@ -28502,6 +29346,9 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(Invocation::Kind::kPhase,
                               [] { return detail::SpanNames{InternName("Compile")}; });
+  if (options.schedule.flush_denormals && detail::kFlushDenormalBits == 0)
+    Throw(ErrorCode::kUnsupported,
+          "PlanOptions::schedule.flush_denormals needs an x86 or ARM64 CPU");
   if (options.memory.release_constants)
     detail::CheckInputsKnown(graph, "PlanOptions::memory.release_constants", "what is dropped");
   if (options.memory.recompute) {
@@ -29058,6 +29905,12 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void Run(Timeout timeout);
   // Runs a body on this thread, during a run of the enclosing graph.
   void RunBody() override;
+  Tensor& BodyInput(size_t i) override {  // inputs are the first values
+    return *blob(static_cast<int>(i)).GetMutable<Tensor>();
+  }
+  Tensor& BodyOutput(size_t o) override {
+    return *blob(specialization_->plan_view().outputs()[o]).GetMutable<Tensor>();
+  }
   // Starts a run. The thread that ends the run calls `done` once; `done` must call Clean after a
   // failure and CompleteImplied after a success.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
@@ -29335,9 +30188,12 @@ class TensorBindings {
     bool is_bound() const { return bound.dtype() != DType::kUndefined; }
   };
 
-  OPKIT_COLD TensorBindings(const GraphView& view, std::span<const int> donated) : view_(view) {
+  // `defaults` has the default of each input and must outlive this object.
+  OPKIT_COLD TensorBindings(const GraphView& view, std::span<const int> donated,
+                            const std::vector<Tensor>& defaults)
+      : view_(view), defaults_(defaults) {
     for (const auto& input : view.graph().inputs())
-      inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
+      inputs_.push_back({view.FindValue(input.name), defaults[inputs_.size()], {}, false, false});
     for (const int value : donated) inputs_[value].donated = true;
     for (const auto& rewrite : view.rewrites())  // inputs are the first values
       if (view.IsInput(rewrite.value)) inputs_[rewrite.value].rewritten = true;
@@ -29405,7 +30261,13 @@ class TensorBindings {
             ", but the tensor bound to it is ", tensor);
   }
 
-  // Returns the input types of the next run. Throws kInvalidArgument for an input without a tensor.
+  // Returns the tensor that runs read if the caller gives none: without dtype unless the graph has
+  // a default.
+  const Tensor& DefaultOf(const Input& input) const {
+    return defaults_[Index(input.value)];  // inputs are the first values
+  }
+  // Returns the input types of the next run. The info of an input whose default the run reads has
+  // that tensor as its data. Throws kInvalidArgument for an input without a tensor.
   std::vector<TensorInfo> InputTypes() const {
     std::vector<TensorInfo> infos;
     for (const Input& input : inputs_) {
@@ -29414,6 +30276,14 @@ class TensorBindings {
               "' of the graph has no tensor; call Run({{\"", name(input), "\", tensor}}) or Bind");
       infos.push_back(TensorInfo::Of(input.tensor));
       infos.back().layout = Layout();
+      if (const Tensor& value = DefaultOf(input);
+          value.initialized() && ReadsDefault(input, value)) {
+        if (input.rewritten || input.donated)
+          Throw(ErrorCode::kInvalidArgument, "input '", name(input),
+                "' of the graph has a default, ", "but a run writes to it; call Run({{\"",
+                name(input), "\", tensor}}) or Bind");
+        infos.back().constant = &value;
+      }
     }
     return infos;
   }
@@ -29460,6 +30330,9 @@ class TensorBindings {
   // Returns the constant or attribute, in subgraphs too, that shares memory with the tensor; empty
   // if there is none.
   OPKIT_COLD static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
+    for (const Graph::Input& input : graph.inputs())
+      if (input.default_value.SharesMemoryWith(tensor))
+        return StrCat("the default of input '", input.name, "'");
     for (const Graph::Constant& constant : graph.constants())
       if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
     for (const OperatorDef& def : graph.nodes()) {
@@ -29481,11 +30354,20 @@ class TensorBindings {
     return attribute.Get<std::vector<Tensor>>();
   }
 
+  static bool ReadsDefault(const Input& input, const Tensor& value) {
+    return input.tensor.raw_data() == value.raw_data() && input.tensor.shape() == value.shape() &&
+           input.tensor.strides() == value.strides();
+  }
+
   static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
-    return info.dtype != DType::kUndefined && info.dtype != tensor.dtype();
+    if (info.dtype != DType::kUndefined && info.dtype != tensor.dtype()) return true;
+    if (!IsObject(tensor.dtype()) || info.element == DType::kUndefined) return false;
+    const DType found = TensorInfo::Of(tensor).element;
+    return found != DType::kUndefined && found != info.element;
   }
 
   const GraphView& view_;
+  const std::vector<Tensor>& defaults_;
   IndexedVector<Input> inputs_;
   std::vector<Output> outputs_;
 };
@@ -29529,7 +30411,7 @@ class Executor::Impl {
   Impl(Executor& self, Plan plan)
       : self_(self),
         plan_(std::move(plan)),
-        bindings_(view(), state().donated()),
+        bindings_(view(), state().donated(), state().defaults()),
         bound_plans_(state().options().max_shapes) {
     if (state().inputs_known()) Select(state().inputs());
   }
@@ -29559,6 +30441,7 @@ class Executor::Impl {
     event_.SetScheduled();
     claim.Keep();
     run_state_ = RunState::kRunningAsync;
+    const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
     if (scope.is_recorded()) event_.state()->SetSpan(CurrentInvocation().id);
     self_.StartAllObservers();
@@ -29580,7 +30463,7 @@ class Executor::Impl {
     const bool unbind = tensor.dtype() == DType::kUndefined;
     if (Input* input = bindings_.FindInput(name)) {
       if (!unbind) bindings_.Check(*input, tensor);
-      input->tensor = std::move(tensor);
+      input->tensor = unbind ? bindings_.DefaultOf(*input) : std::move(tensor);
     } else if (Output* output = bindings_.FindOutput(name)) {
       if (!unbind) {
         bindings_.Check(*output, tensor);
@@ -29700,9 +30583,14 @@ class Executor::Impl {
           "cancelled is finished before the run is)");
   }
 
+  // True if runs take denormal numbers as zeros: this plan asks for it, or the run around this one.
+  bool FlushesDenormals() const {
+    return state().options().schedule.flush_denormals || CurrentInvocation().flushes_denormals;
+  }
   static detail::SpanNames RunNames() { return {InternName("Executor::Run")}; }
   void RunClaimed(Timeout timeout) {
     Prepare();
+    const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
     detail::ObserverScope<Executor> observers(self_);
     try {
@@ -29717,6 +30605,7 @@ class Executor::Impl {
   }
   // Ends a run of RunAsync and completes its event.
   void Finish(std::exception_ptr error) {
+    const detail::DenormalScope denormals(false);  // for callbacks of the event
     try {
       if (error) {
         changed_ = true;
@@ -30071,7 +30960,7 @@ class BodyGradient final : public GradientMakerBase {
     for (size_t i = 0; i < graph.inputs().size(); ++i) {
       const Graph::Input& input = graph.inputs()[i];
       if (read.Find(input.name) < 0) continue;
-      out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+      out.AddInput(input);
       node.Input(outer_[i]);
     }
     for (const Graph::Constant& constant : graph.constants())
@@ -30623,7 +31512,8 @@ inline std::vector<std::string> GraphLines(const Graph& graph, const std::string
     return device == Device{} ? std::string() : " on " + ToString(device);
   };
   for (const Graph::Input& input : graph.inputs())
-    add(StrCat("input ", input.name, " ", ToString(input.info), on(input.info.device)));
+    add(StrCat("input ", input.name, " ", ToString(input.info), on(input.info.device),
+               input.has_default() ? StrCat(" with the default ", input.default_value) : ""));
   for (const Graph::Constant& constant : graph.constants())
     add(StrCat("constant ", constant.name, " ", constant.value.dtype(),
                ToString(constant.value.shape()), on(constant.value.device())));
@@ -30755,6 +31645,12 @@ struct InferredBody {
 // mean nothing outside it: an extent that is such a symbol is unknown to the node. Throws the
 // errors of InferGraph, with `name` as context.
 InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
+                       std::string_view name,
+                       UnknownOperators unknown = UnknownOperators::kRefused);
+
+// Does the same for inputs of the types `given`, by position; `constant` of a type has the input's
+// data, if known. `def` is the node, for messages.
+InferredBody InferBody(const OperatorDef& def, const Graph& body, std::span<const TensorInfo> given,
                        std::string_view name,
                        UnknownOperators unknown = UnknownOperators::kRefused);
 
@@ -31335,7 +32231,7 @@ inline double MeasureNs(const Graph& graph) {
   std::vector<NamedTensor> inputs;
   for (const Graph::Input& input : graph.inputs()) {
     Tensor tensor(input.info.shape.ToShape(), input.info.dtype);
-    if (tensor.nbytes() > 0)
+    if (!IsObject(input.info.dtype) && tensor.nbytes() > 0)
       std::memset(tensor.raw_mutable_data(), 0, static_cast<size_t>(tensor.nbytes()));
     inputs.push_back({input.name, std::move(tensor)});
   }
@@ -32655,8 +33551,9 @@ OPKIT_INLINE GraphPartitionerHost::GraphPartitionerHost(const char* name, const 
 #endif  // OPKIT_GRAPH_PARTITION_IMPL_REGISTER_PARTITIONER_IPP_
 
 // ---- opkit/graph/passes/node_pass.hpp
-// NodePass: the base of the passes FoldConstants, FoldBatchNormalization, MergeHardSwish and
-// MergeCommonSubexpressions. Only files with definitions include this header.
+// NodePass: the base of the passes FoldConstants, FoldBatchNormalization, MergeHardSwish,
+// MergeQuantizedNodes and MergeCommonSubexpressions. Only files with definitions include this
+// header.
 #ifndef OPKIT_GRAPH_PASSES_NODE_PASS_HPP_
 #define OPKIT_GRAPH_PASSES_NODE_PASS_HPP_
 
@@ -32680,6 +33577,27 @@ class NodePass {
     if (graph_.node(node).type() != op) return false;
     const OpSchema* schema = OpRegistry::Global().FindSchema(graph_.node(node).type());
     return schema && schema->is_standard();
+  }
+  // True if the node is of this standard operator, has one output and no control edges, and neither
+  // reads nor makes a rewritten value.
+  bool Is(int node, std::string_view op) const {
+    return IsStandard(node, op) && !HasControlEdges(node) && view_.outputs(node).size() == 1 &&
+           view_.outputs(node)[0] >= 0 && !UsesRewritten(view_, node);
+  }
+  // Returns input i of a node; -1 if the node leaves it out.
+  int Input(int node, size_t i) const {
+    return i < view_.inputs(node).size() ? view_.inputs(node)[i] : -1;
+  }
+  // True if the nodes have the same device and backend.
+  bool AreTogether(std::initializer_list<int> nodes) const {
+    const OperatorDef& first = graph_.node(*nodes.begin());
+    for (const int node : nodes) {
+      const OperatorDef& def = graph_.node(node);
+      if (def.device() != first.device() || def.backends() != first.backends() ||
+          def.requires_backends() != first.requires_backends())
+        return false;
+    }
+    return true;
   }
   // Returns the only reader of a value; -1 if it has several, or if the graph returns the value.
   int OnlyReader(int value) const {
@@ -32801,7 +33719,7 @@ class SubexpressionMerger : NodePass {
   static std::string FirstBytes(const Tensor& tensor) {
     std::string out = ToString(tensor);
     const bool plain = tensor.is_dense() && tensor.layout().is_standard() && tensor.raw_data();
-    if (!plain || !IsHostAccessible(tensor.device().type)) return out;
+    if (!plain || IsObject(tensor.dtype()) || !IsHostAccessible(tensor.device().type)) return out;
     return out.append(static_cast<const char*>(tensor.raw_data()),
                       Index((std::min)(tensor.nbytes(), int64_t{256})));
   }
@@ -32931,6 +33849,7 @@ class ConstantFolder : NodePass {
     int64_t bytes = 0;
     for (size_t o = 0; o < outs.size(); ++o) {
       if (outs[o] < 0) continue;
+      if (IsObject(results[o].dtype())) return false;  // models keep these in nodes
       bytes += results[o].nbytes();
       if (!results[o].initialized() || bytes > options_.max_bytes) return false;
     }
@@ -33035,11 +33954,16 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Hooks that hard_swish.hpp and batch_normalization.hpp fill.
+// Hooks that half_precision.hpp, hard_swish.hpp, batch_normalization.hpp and quantized_nodes.hpp
+// fill.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_compute_half_in_float32{
+    "ComputeHalfInFloat32", "opkit/graph/passes/half_precision.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
     "MergeHardSwish", "opkit/graph/passes/hard_swish.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normalization{
     "FoldBatchNormalization", "opkit/graph/passes/batch_normalization.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_quantized_nodes{
+    "MergeQuantizedNodes", "opkit/graph/passes/quantized_nodes.hpp"};
 
 }}}  // namespace opkit::detail
 
@@ -33108,7 +34032,14 @@ OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch, UnknownOperators unkn
 OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   PassList passes;
   const auto fold = [options](const Graph& graph) { return FoldConstants(graph, options); };
-  passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
+  passes.Add("remove_dead_nodes", RemoveDeadNodes);
+  if (detail::g_merge_quantized_nodes)
+    passes.Add("merge_quantized_nodes",
+               [](const Graph& graph) { return detail::g_merge_quantized_nodes(graph); });
+  passes.Add("fold_constants", fold);
+  if (detail::g_compute_half_in_float32)
+    passes.Add("compute_half_in_float32",
+               [](const Graph& graph) { return detail::g_compute_half_in_float32(graph); });
   if (detail::g_merge_hard_swish)
     passes.Add("merge_hard_swish",
                [](const Graph& graph) { return detail::g_merge_hard_swish(graph); });
@@ -37520,6 +38451,51 @@ OPKIT_INLINE void ConvertLayoutTo(const Tensor& from, Tensor& to) {
 
 #endif  // OPKIT_CORE_IMPL_LAYOUT_REGISTRY_IPP_
 
+// ---- opkit/core/impl/sequence.ipp
+// The definitions of opkit/core/sequence.hpp.
+#ifndef OPKIT_CORE_IMPL_SEQUENCE_IPP_
+#define OPKIT_CORE_IMPL_SEQUENCE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+inline Tensor TensorOfTensors(DType dtype, std::span<const Tensor> elements) {
+  for (const Tensor& element : elements) {
+    if (!element.initialized())
+      Throw(ErrorCode::kUninitialized, "an element of a ", dtype, " is ", element,
+            ": nothing was written to it");
+    if (element.dtype() == DType::kOptional ||
+        (element.dtype() == DType::kSequence && dtype == DType::kSequence) ||
+        element.dtype() != elements[0].dtype())
+      Throw(ErrorCode::kTypeMismatch, "a ", dtype, " cannot have the element ", element,
+            &element == elements.data() ? "" : StrCat(" beside ", elements[0]));
+  }
+  Tensor out(Shape{static_cast<int64_t>(elements.size())}, dtype);
+  std::copy(elements.begin(), elements.end(), static_cast<Tensor*>(out.raw_mutable_data()));
+  return out;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::span<const Tensor> ElementsOf(const Tensor& value) {
+  const DType wanted = value.dtype() == DType::kOptional ? DType::kOptional : DType::kSequence;
+  const auto* first = static_cast<const Tensor*>(value.raw_data(wanted));
+  if (!value.is_dense())
+    Throw(ErrorCode::kUnsupported, "the elements of ", value, " are not dense");
+  return {first, static_cast<size_t>(value.numel())};
+}
+OPKIT_INLINE Tensor MakeSequence(std::span<const Tensor> elements) {
+  return detail::TensorOfTensors(DType::kSequence, elements);
+}
+OPKIT_INLINE Tensor MakeOptional(const std::optional<Tensor>& element) {
+  return detail::TensorOfTensors(
+      DType::kOptional, {element ? &*element : nullptr, static_cast<size_t>(element.has_value())});
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_SEQUENCE_IPP_
+
 // ---- opkit/engine/dependency/impl/engine_device.ipp
 // The devices that the engine can issue work on.
 #ifndef OPKIT_ENGINE_DEPENDENCY_IMPL_ENGINE_DEVICE_IPP_
@@ -40432,6 +41408,7 @@ class ForeignValues {
         IsConstant(to) || !to.is_dense())
       return;
     Tensor target = to;  // shares the memory of `to`
+    if (IsObject(to.dtype())) return target.CopyFrom(found->second);
     const auto bytes = static_cast<size_t>(to.nbytes());
     if (!to.layout().is_standard()) ConvertLayoutTo(found->second, target);
     // Do not write equal bytes: `to` may be a view of a value that other nodes read at this time.
@@ -42541,6 +43518,254 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsFoldBatchNormalization =
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_BATCH_NORMALIZATION_IPP_
 
+// ---- opkit/graph/passes/impl/half_precision.ipp
+// ComputeHalfInFloat32's definition: finds the nodes that can be widened, drops those at a border
+// that gain nothing, and builds the graph with a Cast at each border.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_HALF_PRECISION_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_HALF_PRECISION_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// One run of the pass: the constructor marks the nodes to widen, Result builds the graph.
+class HalfWidener : NodePass {
+ public:
+  explicit HalfWidener(const Graph& graph)
+      : NodePass(graph),
+        kinds_(Index(graph.num_nodes()), Kind::kKept),
+        constants_(Index(view_.num_values())) {
+    if (!MayHaveHalf() || !Types()) return;
+    for (const int node : view_.order()) {
+      kinds_[node] = KindOf(node);
+      any_ |= kinds_[node] == Kind::kGains;
+    }
+    any_ &= !has_half_products_;
+    if (any_) KeepBorders();
+  }
+
+  Graph Result() {
+    if (!any_) return graph_;
+    std::vector<Graph::Constant> constants = graph_.constants();
+    std::vector<OperatorDef> nodes;
+    IndexedVector<std::string> wide(Index(view_.num_values()));  // names of the float32 values
+    const auto name_of = [&](int value) -> const std::string& {
+      if (wide[value].empty()) wide[value] = graph_.FreshName(view_.name(value) + ".float32");
+      return wide[value];
+    };
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (kinds_[node] == Kind::kKept) {
+        nodes.push_back(graph_.node(node));
+        continue;
+      }
+      OperatorDef def = WideNode(node);
+      const auto inputs = view_.inputs(node), outputs = view_.outputs(node);
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        if (!HoldsHalf(inputs[i])) continue;
+        const bool first = wide[inputs[i]].empty();
+        const std::string& name = name_of(inputs[i]);
+        if (first && view_.IsConstant(inputs[i]))
+          constants.push_back({name, Widened(inputs[i])});
+        else if (first && !IsMadeWide(inputs[i]))
+          nodes.push_back(CastOf(def, view_.name(inputs[i]), name, DType::kFloat32));
+        def.mutable_inputs()[i] = name;
+      }
+      std::vector<OperatorDef> casts;
+      for (size_t o = 0; o < outputs.size(); ++o) {
+        if (!HoldsHalf(outputs[o])) continue;
+        def.mutable_outputs()[o] = name_of(outputs[o]);
+        if (IsReadAsHalf(outputs[o]))
+          casts.push_back(CastOf(def, name_of(outputs[o]), view_.name(outputs[o]),
+                                 (*Types())[outputs[o]].dtype));
+      }
+      nodes.push_back(std::move(def));
+      for (OperatorDef& cast : casts) nodes.push_back(std::move(cast));
+    }
+    return WithNodes(std::move(nodes), std::move(constants));
+  }
+
+ private:
+  // kGains: a fast kernel takes the node in float32. kFits: the node can be widened but gains
+  // nothing by itself. kKept: the node stays as it is.
+  enum class Kind : uint8_t { kKept, kFits, kGains };
+
+  bool HoldsHalf(int value) { return value >= 0 && IsHalf((*Types())[value].dtype); }
+  // False if no value of the graph can have a half type, as in most graphs: inference is not needed
+  // then. Other sources of a half type than these are nodes that stay as they are.
+  bool MayHaveHalf() const {
+    for (const Graph::Input& input : graph_.inputs())
+      if (IsHalf(input.info.dtype)) return true;
+    for (const Graph::Constant& constant : graph_.constants())
+      if (IsHalf(constant.value.dtype())) return true;
+    return false;
+  }
+  bool IsMadeWide(int value) const {
+    return view_.producer(value) >= 0 && kinds_[view_.producer(value)] != Kind::kKept;
+  }
+  bool IsReadAsHalf(int value) const {
+    if (view_.IsOutput(value)) return true;
+    for (const int node : view_.consumers(value))
+      if (kinds_[node] == Kind::kKept) return true;
+    return false;
+  }
+  static OperatorDef CastOf(const OperatorDef& node, const std::string& from, const std::string& to,
+                            DType dtype) {
+    const int64_t number = dtype == DType::kFloat32 ? 1 : dtype == DType::kFloat16 ? 10 : 16;
+    return OperatorDef("Cast", {from}, {to}, {{"to", number}}).Device(node.device());
+  }
+  // True for a conversion of integers or bools to a half type. A conversion of floating-point
+  // numbers rounds them, and stays.
+  bool ConvertsIntegers(int node) {
+    return IsStandard(node, "Cast") && view_.inputs(node)[0] >= 0 &&
+           !IsFloatingPoint((*Types())[view_.inputs(node)[0]].dtype);
+  }
+  // Returns the node for values of float32, with its old names.
+  OperatorDef WideNode(int node) {
+    OperatorDef def = graph_.node(node);
+    if (ConvertsIntegers(node)) def.Arg("to", int64_t{1});
+    return def;
+  }
+  // Returns the constant in float32, which the first call converts.
+  const Tensor& Widened(int value) {
+    Tensor& wide = constants_[value];
+    if (!wide.initialized())
+      wide = EvaluateNode(CastOf({}, "x", "y", DType::kFloat32), {view_.constant(value)})[0];
+    return wide;
+  }
+
+  // Returns the types of these values, with float32 in place of a half type.
+  std::vector<TensorInfo> WideTypes(std::span<const int> values) {
+    std::vector<TensorInfo> infos = Types()->Of(values);
+    for (size_t i = 0; i < infos.size(); ++i) {
+      if (!IsHalf(infos[i].dtype)) continue;
+      infos[i].dtype = DType::kFloat32;
+      infos[i].constant = view_.IsConstant(values[i]) ? &Widened(values[i]) : nullptr;
+    }
+    return infos;
+  }
+  // True if the node may be moved to float32 as far as its place in the graph and its operator say.
+  bool IsFree(int node) {
+    const OperatorDef& def = graph_.node(node);
+    const OpSchema* schema = OpRegistry::Global().FindSchema(def.type());
+    if (!schema || !schema->is_standard() || !schema->has_inference() || !def.subgraphs().empty() ||
+        HasControlEdges(node) || def.device().type != DeviceType::kCPU || RewritesInputs(def) ||
+        UsesRewritten(view_, node))
+      return false;
+    for (const Kernel* kernel : OpRegistry::Global().KernelsOf(def.type()))
+      if (kernel->device != DeviceType::kCPU) return false;
+    bool has_half = false;
+    for (const int value : view_.inputs(node)) has_half |= HoldsHalf(value);
+    const auto outputs = view_.outputs(node);
+    for (const int value : outputs) has_half |= HoldsHalf(value);
+    const bool makes_floats =
+        !outputs.empty() && (outputs[0] < 0 || IsFloatingPoint((*Types())[outputs[0]].dtype));
+    return has_half && makes_floats;
+  }
+  // True if another kernel than the plain one is selected for the node with values of these types.
+  // With `unknown_fits`, a kernel counts whatever its reason for refusing the node is.
+  static bool HasFastKernel(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
+                            const std::vector<TensorInfo>& outputs, bool unknown_fits) {
+    for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs)) {
+      if (candidate.backend == kReferenceBackend) return false;
+      if (candidate.kernel && candidate.config.variant != kInFloat32 &&
+          (unknown_fits || candidate.dropped.empty()))
+        return true;
+    }
+    return false;
+  }
+  static bool AreKnown(const std::vector<TensorInfo>& infos) {
+    for (const TensorInfo& info : infos)
+      if (info.dtype != DType::kUndefined && !info.shape.is_known()) return false;
+    return true;
+  }
+  // Returns these types with an extent of 16 in place of each that is not known.
+  static std::vector<TensorInfo> WithExtents(std::vector<TensorInfo> infos) {
+    constexpr int64_t kAssumed = 16;
+    for (TensorInfo& info : infos) {
+      if (!info.shape.has_rank() || info.shape.is_known()) continue;
+      std::vector<Dim> dims(info.shape.dims().begin(), info.shape.dims().end());
+      for (Dim& dim : dims)
+        if (!dim.is_known()) dim = kAssumed;
+      info.shape = SymbolicShape(std::move(dims));
+    }
+    return infos;
+  }
+  // True if a fast kernel computes the node in the half type itself. Sets has_half_products_ if it
+  // is a product of matrices or a convolution: it does several operations for each element.
+  bool HasFastHalfKernel(const OperatorDef& def, const OpSchema& schema,
+                         std::vector<TensorInfo> inputs) {
+    constexpr uint64_t kFew = 4;
+    try {
+      inputs = WithExtents(std::move(inputs));
+      const std::vector<TensorInfo> outputs = schema.InferOutputs(def, inputs);
+      if (!AreKnown(inputs) || !HasFastKernel(def, inputs, outputs, false)) return false;
+      has_half_products_ |=
+          !outputs.empty() && IsHalf(outputs[0].dtype) &&
+          schema.Cost(def, inputs, outputs).flops > kFew * OpSchema::Elements(outputs[0]);
+      return true;
+    } catch (const Error&) {  // the assumed extents do not fit
+      return false;
+    }
+  }
+  Kind KindOf(int node) {
+    if (!IsFree(node)) return Kind::kKept;
+    const OperatorDef def = WideNode(node);
+    const OpSchema& schema = OpRegistry::Global().GetSchema(def.type());
+    const std::vector<TensorInfo> inputs = WideTypes(view_.inputs(node));
+    const std::vector<TensorInfo> wanted = WideTypes(view_.outputs(node));
+    try {
+      const std::vector<TensorInfo> outputs = schema.InferOutputs(def, inputs);
+      for (size_t o = 0; o < wanted.size(); ++o)
+        if (view_.outputs(node)[o] >= 0 && outputs[o].dtype != wanted[o].dtype) return Kind::kKept;
+      if (ConvertsIntegers(node)) return Kind::kFits;
+      if (HasFastHalfKernel(def, schema, Types()->Of(view_.inputs(node)))) return Kind::kFits;
+      const bool known = AreKnown(inputs) && AreKnown(wanted);
+      return HasFastKernel(def, inputs, wanted, !known) ? Kind::kGains : Kind::kFits;
+    } catch (const Error&) {  // the operator does not take float32 there
+      return Kind::kKept;
+    }
+  }
+  // Keeps the nodes that gain nothing, unless they lie between two widened nodes.
+  void KeepBorders() {
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (int node = 0; node < graph_.num_nodes(); ++node) {
+        if (kinds_[node] != Kind::kFits || IsBetween(node)) continue;
+        kinds_[node] = Kind::kKept;
+        changed = true;
+      }
+    }
+  }
+  bool IsBetween(int node) {
+    bool before = ConvertsIntegers(node), after = false;
+    for (const int value : view_.inputs(node)) before |= HoldsHalf(value) && IsMadeWide(value);
+    for (const int value : view_.outputs(node)) {
+      if (!HoldsHalf(value)) continue;
+      for (const int reader : view_.consumers(value)) after |= kinds_[reader] != Kind::kKept;
+    }
+    return before && after;
+  }
+
+  IndexedVector<Kind> kinds_;
+  IndexedVector<Tensor> constants_;  // by value; the widened constants
+  bool any_ = false;                 // whether a node gains
+  bool has_half_products_ = false;   // whether the graph is better off in its half type
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph ComputeHalfInFloat32(const Graph& graph) {
+  return detail::HalfWidener(graph).Result();
+}
+
+namespace detail {
+OPKIT_IMAGE_LOCAL inline const bool kFillsComputeHalfInFloat32 =
+    g_compute_half_in_float32.Fill(&ComputeHalfInFloat32);
+}  // namespace detail
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_HALF_PRECISION_IPP_
+
 // ---- opkit/graph/passes/impl/hard_swish.ipp
 // MergeHardSwish's definition: at every Mul(x, gate), checks whether `gate` is HardSigmoid(x), or
 // Clip(x + 3, 0, 6) with a division by 6 behind the Mul.
@@ -42569,12 +43794,6 @@ class HardSwishMerger : NodePass {
  private:
   static constexpr float kSixth = 1 / 6.f;
 
-  // True if the node is of this standard operator, has one output and no control edges, and neither
-  // reads nor makes a rewritten value.
-  bool Is(int node, std::string_view op) const {
-    return IsStandard(node, op) && !HasControlEdges(node) && view_.outputs(node).size() == 1 &&
-           view_.outputs(node)[0] >= 0 && !UsesRewritten(view_, node);
-  }
   static bool IsNear(float a, float b) { return std::fabs(a - b) <= 1e-6f * std::fabs(b); }
   // True if the value is a float32 constant with one element that is near this number.
   bool IsNumber(int value, float number) const {
@@ -42593,25 +43812,11 @@ class HardSwishMerger : NodePass {
     }
     return true;
   }
-  int Input(int node, size_t i) const {
-    return i < view_.inputs(node).size() ? view_.inputs(node)[i] : -1;
-  }
   // Returns the node that makes the value, if it is of this operator and the value has only one
   // reader; else -1.
   int MakerOf(int value, std::string_view op) const {
     const int node = value < 0 || OnlyReader(value) < 0 ? -1 : view_.producer(value);
     return node >= 0 && Is(node, op) ? node : -1;
-  }
-  // True if the nodes have the same device and backend.
-  bool AreTogether(std::initializer_list<int> nodes) const {
-    const OperatorDef& first = graph_.node(*nodes.begin());
-    for (const int node : nodes) {
-      const OperatorDef& def = graph_.node(node);
-      if (def.device() != first.device() || def.backends() != first.backends() ||
-          def.requires_backends() != first.requires_backends())
-        return false;
-    }
-    return true;
   }
   // Merges the pattern around a Mul, if there is one.
   void Look(int product) {
@@ -42678,6 +43883,447 @@ OPKIT_IMAGE_LOCAL inline const bool kFillsMergeHardSwish = g_merge_hard_swish.Fi
 
 #endif  // OPKIT_GRAPH_PASSES_IMPL_HARD_SWISH_IPP_
 
+// ---- opkit/graph/passes/impl/quantized_nodes.ipp
+// MergeQuantizedNodes' definition: at every operator that has a form on integers, checks its inputs
+// for DequantizeLinear, and its readers for QuantizeLinear or a product with scales.
+#ifndef OPKIT_GRAPH_PASSES_IMPL_QUANTIZED_NODES_IPP_
+#define OPKIT_GRAPH_PASSES_IMPL_QUANTIZED_NODES_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// One run of the pass: the constructor finds the patterns, Result builds the graph.
+class QuantizedNodeMerger : NodePass {
+ public:
+  explicit QuantizedNodeMerger(const Graph& graph)
+      : NodePass(graph), nodes_(graph.nodes()), constants_(graph.constants()) {
+    for (int node = 0; node < graph.num_nodes(); ++node)
+      if (Is(node, "QuantizeLinear")) Evaluate(node);
+    for (int node = 0; node < graph.num_nodes(); ++node)
+      if (Is(node, "Conv"))
+        LookAtConv(node);
+      else if (Is(node, "MatMul"))
+        LookAtMatMul(node);
+      else if (Is(node, "Gemm"))
+        LookAtGemm(node);
+      else if (Is(node, "MatMulInteger"))
+        LookAtScaledSums(node);
+      else if (MovesElements(node))
+        LookAtMove(node);
+  }
+
+  Graph Result() const {
+    if (!has_merged_) return graph_;
+    std::vector<OperatorDef> nodes;
+    for (int node = 0; node < graph_.num_nodes(); ++node)
+      if (!removed_[node]) nodes.push_back(nodes_[node]);
+    return RemoveDeadNodes(WithNodes(std::move(nodes), constants_));
+  }
+
+ private:
+  // The names of a tensor of integers, its scale and its zero point, with the constants.
+  struct Integers {
+    int value;  // -1: the QuantizeLinear of a result
+    DType dtype;
+    int64_t axis;
+    const Tensor *scale, *zero_point;  // the latter is null for 0
+    std::string scale_name, zero_point_name;
+
+    bool HasOneScale() const {
+      return scale->numel() == 1 && (!zero_point || zero_point->numel() == 1);
+    }
+    float Scale(int64_t i = 0) const { return scale->data<float>()[scale->numel() == 1 ? 0 : i]; }
+    int64_t Zero(int64_t i = 0) const {
+      return zero_point ? Element(*zero_point, zero_point->numel() == 1 ? 0 : i) : 0;
+    }
+  };
+  // The QuantizeLinear behind a value, and an activation between them; -1 without one.
+  struct Quantizer {
+    int node, activation;
+    Integers result;
+  };
+
+  static bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUInt8; }
+  // Returns an element of a tensor of int8, uint8 or int32.
+  static int64_t Element(const Tensor& tensor, int64_t i) {
+    if (tensor.dtype() == DType::kInt8) return tensor.data<int8_t>()[i];
+    if (tensor.dtype() == DType::kUInt8) return tensor.data<uint8_t>()[i];
+    return tensor.data<int32_t>()[i];
+  }
+  // Returns the constant if the host can read its elements in order, else null.
+  const Tensor* Known(int value) const {
+    if (value < 0 || view_.IsRewritten(value)) return nullptr;
+    const auto evaluated = evaluated_.find(value);
+    const Tensor* tensor =
+        evaluated == evaluated_.end() ? view_.constant(value) : &evaluated->second;
+    const bool plain = tensor && tensor->is_dense() && tensor->layout().is_standard() &&
+                       IsHostAccessible(tensor->device().type);
+    return plain ? tensor : nullptr;
+  }
+  // Runs a QuantizeLinear whose inputs are constants.
+  void Evaluate(int node) {
+    std::vector<const Tensor*> inputs;
+    for (const int value : view_.inputs(node)) {
+      inputs.push_back(Known(value));
+      if (value >= 0 && !inputs.back()) return;
+    }
+    const OperatorDef& def = graph_.node(node);
+    if (!MayEvaluate(def)) return;
+    try {
+      const int value = view_.outputs(node)[0];
+      evaluated_[value] = EvaluateNode(def, inputs)[0];
+      constants_.push_back({view_.name(value), evaluated_[value]});
+      removed_[node] = 1;
+      has_merged_ = true;
+    } catch (...) {
+      // The node fails again, and reports its error, when the graph runs.
+    }
+  }
+  // Returns the integers on the other side of a DequantizeLinear or QuantizeLinear, whose inputs 1
+  // and 2 are the scale and the zero point.
+  std::optional<Integers> ReadScale(int node, DType dtype) const {
+    const Arguments& args = graph_.node(node).args();
+    const Tensor *scale = Known(Input(node, 1)), *zero_point = Known(Input(node, 2));
+    if (!scale || scale->dtype() != DType::kFloat32 || scale->rank() > 1 || scale->numel() < 1 ||
+        args.Get<int64_t>("block_size", 0) != 0 || args.Has("output_dtype") ||
+        (Input(node, 2) >= 0 && (!zero_point || zero_point->numel() != scale->numel())))
+      return {};
+    for (int64_t i = 0; i < scale->numel(); ++i)
+      if (!(scale->data<float>()[i] > 0) || !std::isfinite(scale->data<float>()[i])) return {};
+    if (zero_point) dtype = zero_point->dtype();
+    if (!IsByte(dtype) && dtype != DType::kInt32) return {};
+    return Integers{-1,
+                    dtype,
+                    args.Get<int64_t>("axis", 1),
+                    scale,
+                    zero_point,
+                    view_.name(Input(node, 1)),
+                    zero_point ? view_.name(Input(node, 2)) : ""};
+  }
+  // Returns the integers that a value is dequantised from. The type is kUndefined if unknown.
+  std::optional<Integers> Dequantized(int value) {
+    const int node = value < 0 || view_.IsRewritten(value) ? -1 : view_.producer(value);
+    if (node < 0 || !Is(node, "DequantizeLinear")) return {};
+    const int from = Input(node, 0);
+    DType dtype = DType::kUndefined;
+    if (const Tensor* known = Known(from))
+      dtype = known->dtype();
+    else if (Input(node, 2) < 0)
+      if (const GraphTypes* const types = Types()) dtype = (*types)[from].dtype;
+    auto found = ReadScale(node, dtype);
+    if (found) found->value = from;
+    return found;
+  }
+  std::optional<Integers> DequantizedBytes(int value) {
+    auto found = Dequantized(value);
+    if (found && !IsByte(found->dtype)) found.reset();
+    return found;
+  }
+  // Returns the integers of input i, with one scale.
+  std::optional<Integers> Activations(int node, size_t i) {
+    auto found = DequantizedBytes(Input(node, i));
+    if (found && !found->HasOneScale()) found.reset();
+    return found;
+  }
+  // Returns the integers of weights with one scale, or one for each index of an axis. The axis is
+  // counted from the end if it is negative.
+  std::optional<Integers> Weights(int node, size_t i, int64_t axis) {
+    auto found = DequantizedBytes(Input(node, i));
+    if (!found || found->HasOneScale()) return found;
+    const Tensor* weights = Known(found->value);
+    if (!weights) return {};
+    const auto counted = [&](int64_t a) { return a < 0 ? a + weights->rank() : a; };
+    const int64_t of = counted(axis);
+    // A vector has no columns.
+    const bool fits = weights->rank() > 1 && of >= 0 && counted(found->axis) == of &&
+                      found->scale->numel() == weights->dim(static_cast<int>(of));
+    return fits ? found : std::nullopt;
+  }
+  // Returns the numbers of a constant, float32 or dequantised, of rank at most 1.
+  std::optional<std::vector<double>> Numbers(int value) {
+    std::vector<double> numbers;
+    if (const Tensor* tensor = Known(value)) {
+      if (tensor->dtype() != DType::kFloat32 || tensor->rank() > 1) return {};
+      for (int64_t i = 0; i < tensor->numel(); ++i) numbers.push_back(tensor->data<float>()[i]);
+      return numbers;
+    }
+    const auto integers = Dequantized(value);
+    const Tensor* tensor = integers ? Known(integers->value) : nullptr;
+    if (!tensor || tensor->dtype() != integers->dtype || tensor->rank() > 1) return {};
+    if (!integers->HasOneScale() && integers->scale->numel() != tensor->numel()) return {};
+    for (int64_t i = 0; i < tensor->numel(); ++i)
+      numbers.push_back(static_cast<double>(Element(*tensor, i) - integers->Zero(i)) *
+                        integers->Scale(i));
+    return numbers;
+  }
+
+  // Returns the QuantizeLinear that is the only reader of the node's output, or of a Relu or Clip
+  // behind it that changes nothing in the quantised result.
+  std::optional<Quantizer> QuantizerOf(int node) const {
+    int value = view_.outputs(node)[0], reader = OnlyReader(value), activation = -1;
+    if (reader >= 0 && (Is(reader, "Relu") || Is(reader, "Clip")) && Input(reader, 0) == value) {
+      activation = reader;
+      value = view_.outputs(reader)[0];
+      reader = OnlyReader(value);
+    }
+    if (reader < 0 || !Is(reader, "QuantizeLinear") || Input(reader, 0) != value ||
+        !AreTogether({node, reader, activation < 0 ? node : activation}))
+      return {};
+    auto result = ReadScale(reader, DType::kUInt8);
+    if (!result || !IsByte(result->dtype) || !result->HasOneScale()) return {};
+    if (activation >= 0 && !IsSaturation(activation, *result)) return {};
+    return Quantizer{reader, activation, *result};
+  }
+  // True if the limits of a Relu or Clip become the limits of the quantised type or lie outside.
+  bool IsSaturation(int activation, const Integers& result) const {
+    const bool is_signed = result.dtype == DType::kInt8;
+    const double least = is_signed ? -128 : 0, most = is_signed ? 127 : 255;
+    const auto steps = [&](float number) {
+      return std::nearbyint(number / result.Scale()) + static_cast<double>(result.Zero());
+    };
+    if (graph_.node(activation).type() == "Relu") return steps(0) <= least;
+    for (const size_t i : {1, 2}) {
+      if (Input(activation, i) < 0) continue;
+      const Tensor* limit = Known(Input(activation, i));
+      if (!limit || limit->dtype() != DType::kFloat32 || limit->numel() != 1) return false;
+      const double at = steps(*limit->data<float>());
+      if (!(i == 1 ? at <= least : at >= most)) return false;
+    }
+    return true;
+  }
+
+  void LookAtConv(int node) {
+    const auto x = Activations(node, 0), w = Weights(node, 1, 0);
+    const auto q = x && w ? QuantizerOf(node) : std::nullopt;
+    if (!q || !MayReplace(node, "QLinearConv")) return;
+    std::vector<std::string> bias;
+    if (Input(node, 2) >= 0) {
+      const auto numbers = Numbers(Input(node, 2));
+      const auto rounded = numbers ? Rounded(*numbers, *x, *w, q->result.Scale()) : std::nullopt;
+      if (!rounded) return;
+      bias.push_back(AddConstant(q->node, "@B", *rounded));
+    }
+    ReplaceByQLinear(node, "QLinearConv", *x, *w, *q, std::move(bias));
+  }
+  // Returns a bias as int32 in steps of x's scale times w's; nullopt if a number is too far from a
+  // step, or int32 does not hold it.
+  static std::optional<Tensor> Rounded(const std::vector<double>& bias, const Integers& x,
+                                       const Integers& w, float y_scale) {
+    const auto count = static_cast<int64_t>(bias.size());
+    if (!w.HasOneScale() && w.scale->numel() != count) return {};
+    Tensor rounded(Shape{count}, DType::kInt32);
+    for (int64_t i = 0; i < count; ++i) {
+      const double step = double{x.Scale()} * w.Scale(i);
+      const double steps = std::nearbyint(bias[Index(i)] / step);
+      if (!(std::fabs(steps) <= (std::numeric_limits<int32_t>::max)()) ||
+          !(std::fabs(steps * step - bias[Index(i)]) <= y_scale / 16))
+        return {};
+      rounded.mutable_data<int32_t>()[i] = static_cast<int32_t>(steps);
+    }
+    return rounded;
+  }
+  void LookAtMatMul(int node) {
+    const auto a = Activations(node, 0), b = Weights(node, 1, -1);
+    if (!a || !b) return;
+    const auto q = QuantizerOf(node);
+    if (q && MayReplace(node, "QLinearMatMul"))
+      return ReplaceByQLinear(node, "QLinearMatMul", *a, *b, *q, {});
+    ReplaceByFloat(node, *a, *b, view_.name(b->value), "");
+  }
+  void LookAtGemm(int node) {
+    const Arguments& args = graph_.node(node).args();
+    const bool turned = args.Get<int64_t>("transB", 0) != 0;
+    const auto a = Activations(node, 0), b = Weights(node, 1, turned ? 0 : 1);
+    const Tensor* known = b ? Known(b->value) : nullptr;
+    const bool has_bias = Input(node, 2) >= 0;
+    if (!a || !known || known->rank() != 2 || args.Get<int64_t>("transA", 0) != 0 ||
+        args.Get<float>("alpha", 1) != 1 || (has_bias && args.Get<float>("beta", 1) != 1) ||
+        !MayReplace(node, kToFloat))
+      return;
+    std::string bias;
+    if (has_bias) {
+      const auto numbers = Numbers(Input(node, 2));
+      const auto columns = static_cast<size_t>(known->dim(turned ? 0 : 1));
+      if (!numbers || numbers->size() != columns) return;
+      bias = AddConstant(node, "@B",
+                         Tensor::From<float>({static_cast<int64_t>(columns)},
+                                             std::vector<float>(numbers->begin(), numbers->end())));
+    }
+    ReplaceByFloat(node, *a, *b,
+                   turned ? AddConstant(node, "@W", Transposed(*known)) : view_.name(b->value),
+                   bias);
+  }
+  // Merges a product whose sums a Cast and a Mul by two scales make numbers of, as tools write it
+  // that leave the quantisation of activations to each run.
+  void LookAtScaledSums(int node) {
+    const int cast = OnlyReader(view_.outputs(node)[0]);
+    if (cast < 0 || !Is(cast, "Cast") || !MakesFloats(cast)) return;
+    const int product = OnlyReader(view_.outputs(cast)[0]);
+    if (product < 0 || !Is(product, "Mul")) return;
+    const int factors = Input(product, Input(product, 0) == view_.outputs(cast)[0] ? 1 : 0);
+    const int scales = factors < 0 || view_.IsRewritten(factors) ? -1 : view_.producer(factors);
+    const Tensor* b = Known(Input(node, 1));
+    if (scales < 0 || !Is(scales, "Mul") || !b || b->rank() != 2 ||
+        !AreTogether({node, cast, product, scales}) || !MayReplace(node, kToFloat))
+      return;
+    for (size_t i = 0; i < 2; ++i) {
+      const int a_scale = Input(scales, i), b_scale = Input(scales, 1 - i);
+      if (!IsOneNumber(a_scale, 1) || !IsOneNumber(Input(node, 2), 2) ||
+          !IsByColumn(b_scale, b->dim(1)) ||
+          (Input(node, 3) >= 0 && !IsByColumn(Input(node, 3), b->dim(1))))
+        continue;
+      OperatorDef def = graph_.node(node);
+      def.Type(kToFloat);
+      const auto name = [&](int value) { return value < 0 ? std::string() : view_.name(value); };
+      def.mutable_inputs() = {name(Input(node, 0)), name(Input(node, 1)), name(a_scale),
+                              name(b_scale),        name(Input(node, 2)), name(Input(node, 3))};
+      const int sum = BiasBehind(product, b->dim(1));
+      if (sum >= 0) {
+        const size_t other = Input(sum, 0) == view_.outputs(product)[0] ? 1 : 0;
+        def.Input(view_.name(Input(sum, other)));
+      }
+      const int last = sum >= 0 ? sum : product;
+      def.mutable_outputs() = graph_.node(last).outputs();
+      return Replace({node, cast, product, last}, std::move(def));
+    }
+  }
+  // True if a Cast makes float32 of its input.
+  bool MakesFloats(int cast) {
+    const GraphTypes* const types = Types();
+    return types && (*types)[view_.outputs(cast)[0]].dtype == DType::kFloat32;
+  }
+  // True if the value is left out, a constant of one element, or output `o` of a
+  // DynamicQuantizeLinear.
+  bool IsOneNumber(int value, int o) const {
+    if (value < 0) return true;
+    if (const Tensor* known = Known(value)) return known->numel() == 1 && known->rank() == 0;
+    const int node = view_.IsRewritten(value) ? -1 : view_.producer(value);
+    return node >= 0 && IsStandard(node, "DynamicQuantizeLinear") &&
+           view_.outputs(node)[Index(o)] == value;
+  }
+  // True if the value is a constant of one element, or a list of one for each column.
+  bool IsByColumn(int value, int64_t columns) const {
+    const Tensor* known = Known(value);
+    return known && (known->rank() == 0 || (known->rank() == 1 && known->numel() == columns));
+  }
+  // Returns the only reader of a product, if it adds a list of constants, one for each column; else
+  // -1.
+  int BiasBehind(int product, int64_t columns) const {
+    const int value = view_.outputs(product)[0], sum = OnlyReader(value);
+    if (sum < 0 || !Is(sum, "Add") || !AreTogether({product, sum})) return -1;
+    const Tensor* bias = Known(Input(sum, Input(sum, 0) == value ? 1 : 0));
+    const bool fits =
+        bias && bias->dtype() == DType::kFloat32 && bias->rank() == 1 && bias->numel() == columns;
+    return fits ? sum : -1;
+  }
+  static Tensor Transposed(const Tensor& bytes) {
+    const int64_t rows = bytes.dim(0), columns = bytes.dim(1);
+    Tensor out(Shape{columns, rows}, bytes.dtype());
+    const auto* from = static_cast<const uint8_t*>(bytes.raw_data());
+    auto* to = static_cast<uint8_t*>(out.raw_mutable_data());
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t column = 0; column < columns; ++column)
+        to[column * rows + row] = from[row * columns + column];
+    return out;
+  }
+  // True if the node's elements are elements of input 0, or the largest of several.
+  bool MovesElements(int node) const {
+    for (const char* op : {"Reshape", "Transpose", "MaxPool", "Flatten", "Squeeze", "Unsqueeze",
+                           "Slice", "Gather", "Identity", "DepthToSpace", "SpaceToDepth"})
+      if (Is(node, op)) return true;
+    return false;
+  }
+  void LookAtMove(int node) {
+    const auto x = Activations(node, 0);
+    const auto q = x ? QuantizerOf(node) : std::nullopt;
+    if (!q || q->activation >= 0 || x->dtype != q->result.dtype ||
+        x->Scale() != q->result.Scale() || x->Zero() != q->result.Zero() ||
+        !MayReplace(node, graph_.node(node).type()))
+      return;
+    OperatorDef def = graph_.node(node);
+    def.mutable_inputs()[0] = view_.name(x->value);
+    def.mutable_outputs() = graph_.node(q->node).outputs();
+    Replace({node, q->node}, std::move(def));
+  }
+
+  static constexpr const char* kToFloat = "com.microsoft.MatMulIntegerToFloat";
+  // True if an operator, which must be registered, may take the node's place.
+  bool MayReplace(int node, std::string_view op) const {
+    const OperatorDef& def = graph_.node(node);
+    return !def.requires_backends() && IsHostAccessible(def.device().type) &&
+           OpRegistry::Global().FindSchema(op);
+  }
+  std::string AddConstant(int node, const char* hint, Tensor value) {
+    std::string name = graph_.FreshName(StrCat(graph_.node(node).outputs()[0], hint));
+    constants_.push_back({name, std::move(value)});
+    return name;
+  }
+  // Returns the name of the zero point, a new constant for 0.
+  std::string ZeroPoint(int node, const char* hint, const Integers& integers) {
+    if (integers.zero_point) return integers.zero_point_name;
+    return AddConstant(
+        node, hint,
+        integers.dtype == DType::kInt8 ? Tensor::Scalar<int8_t>(0) : Tensor::Scalar<uint8_t>(0));
+  }
+  void ReplaceByQLinear(int node, const char* op, const Integers& x, const Integers& w,
+                        const Quantizer& q, std::vector<std::string> bias) {
+    std::vector<std::string> inputs{view_.name(x.value),
+                                    x.scale_name,
+                                    ZeroPoint(q.node, "@x_zero_point", x),
+                                    view_.name(w.value),
+                                    w.scale_name,
+                                    ZeroPoint(q.node, "@w_zero_point", w),
+                                    q.result.scale_name,
+                                    ZeroPoint(q.node, "@y_zero_point", q.result)};
+    inputs.insert(inputs.end(), bias.begin(), bias.end());
+    OperatorDef def = graph_.node(node);
+    def.Type(op);
+    def.mutable_inputs() = std::move(inputs);
+    def.mutable_outputs() = graph_.node(q.node).outputs();
+    Replace({node, q.activation, q.node}, std::move(def));
+  }
+  void ReplaceByFloat(int node, const Integers& a, const Integers& b, std::string b_name,
+                      std::string bias) {
+    if (!MayReplace(node, kToFloat)) return;
+    OperatorDef def = graph_.node(node);
+    def.Type(kToFloat);
+    def.mutable_args() = {};
+    def.mutable_inputs() = {view_.name(a.value), std::move(b_name), a.scale_name,
+                            b.scale_name,        a.zero_point_name, b.zero_point_name};
+    if (!bias.empty()) def.Input(std::move(bias));
+    Replace({node}, std::move(def));
+  }
+  // Puts a node in the place of the last of these nodes and removes the others. Passes over -1.
+  void Replace(std::initializer_list<int> nodes, OperatorDef def) {
+    for (const int node : nodes)
+      if (node >= 0) removed_[node] = 1;
+    const int last = *(nodes.end() - 1);
+    removed_[last] = 0;
+    nodes_[last] = std::move(def);
+    has_merged_ = true;
+  }
+
+  IndexedVector<OperatorDef> nodes_;
+  std::vector<Graph::Constant> constants_;
+  std::map<int, Tensor> evaluated_;  // by value: results of Evaluate
+  bool has_merged_ = false;
+};
+
+}  // namespace detail
+
+OPKIT_INLINE Graph MergeQuantizedNodes(const Graph& graph) {
+  return detail::QuantizedNodeMerger(graph).Result();
+}
+
+namespace detail {
+OPKIT_IMAGE_LOCAL inline const bool kFillsMergeQuantizedNodes =
+    g_merge_quantized_nodes.Fill(&MergeQuantizedNodes);
+}  // namespace detail
+
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PASSES_IMPL_QUANTIZED_NODES_IPP_
+
 // ---- opkit/graph/plan/impl/converted_graph.ipp
 // Definitions of ConvertedGraph: inserts converters and copies.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_CONVERTED_GRAPH_IPP_
@@ -42715,8 +44361,7 @@ struct ConvertedGraph::Builder {
         constants(converted_constants),
         outputs_on(device_of_outputs) {
     const Graph& plan = view.graph();
-    for (const Graph::Input& input : plan.inputs())
-      graph.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+    for (const Graph::Input& input : plan.inputs()) graph.AddInput(input);
     for (const Graph::Constant& constant : plan.constants())
       graph.AddConstant(constant.name, constant.value);
     IndexedVector<OperatorDef> nodes = plan.nodes();
@@ -43681,12 +45326,17 @@ OPKIT_INLINE SimpleNet::SimpleNet(Graph graph, Workspace* ws)
     Throw(ErrorCode::kInvalidArgument, "SimpleNet needs a workspace, but its pointer is null");
   Check(graph_);
   for (const Graph::Input& input : graph_.inputs())
-    if (!ws->HasBlob(input.name))
+    if (!ws->HasBlob(input.name) && !input.has_default())
       Throw(ErrorCode::kNotFound, "input '", input.name,
             "' of the graph is not in the workspace; create it before the net",
             SuggestName(input.name, ws->Blobs()));
   std::vector<std::string> made;
   try {
+    for (const Graph::Input& input : graph_.inputs())
+      if (!ws->HasBlob(input.name)) {
+        made.push_back(input.name);
+        ws->CreateBlob(input.name)->GetMutable<Tensor>()->CopyFrom(input.default_value);
+      }
     for (const Graph::Constant& constant : graph_.constants()) {
       if (!ws->HasBlob(constant.name)) made.push_back(constant.name);
       detail::PutConstant(*ws, constant.name, constant.value);
@@ -44246,7 +45896,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     parameter.type = -1;
     if constexpr (std::is_same_v<From, ValueSchema>) {
       for (const DType dtype : from.dtypes)
-        parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
+        if (!IsObject(dtype)) parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
     } else {
       if (from.type) parameter.type = static_cast<int32_t>(*from.type);
       parameter.required = from.required;
@@ -44413,7 +46063,8 @@ class OpImport {
       to.doc = Text(one->doc, "a doc");
       if constexpr (requires { to.dtypes; }) {
         for (int dtype = 1; dtype < kNumDTypes; ++dtype)
-          if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
+          if (one->dtypes >> dtype & 1 && !IsObject(static_cast<DType>(dtype)))
+            to.dtypes.push_back(static_cast<DType>(dtype));
       } else {
         to.required = one->required != 0;
         if (one->type >= 0) to.type = static_cast<AttributeType>(one->type);
@@ -45087,14 +46738,15 @@ OPKIT_INLINE bool PlannedMemory::IsPlanned(int value) const {
 
 OPKIT_INLINE bool PlannedMemory::HasKnownSize(int value) const {
   const TensorInfo& info = plan_.types()[value];
+  // Elements that are C++ objects lie in memory of their own, which the operator keeps.
   return plan_.view().producer(value) >= 0 && info.shape.is_known() &&
-         info.dtype != DType::kUndefined;
+         info.dtype != DType::kUndefined && !IsObject(info.dtype);
 }
 
 OPKIT_INLINE bool PlannedMemory::HasBoundedSize(int value) const {
   const TensorInfo& info = plan_.types()[value];
   if (plan_.view().producer(value) < 0 || info.shape.is_known() || !info.layout.is_standard() ||
-      info.dtype == DType::kUndefined)
+      info.dtype == DType::kUndefined || IsObject(info.dtype))
     return false;
   const std::optional<Shape> most = info.shape.Most();
   int64_t bytes = 0;
@@ -45253,12 +46905,15 @@ OPKIT_INLINE bool PlannedMemory::ForwardsInput(int node, int value) const {
 
 // Fills in the values of an arena. The only body of a node makes the node's outputs and reads its
 // inputs, except for an input that the body returns unchanged. If a node has several bodies, a run
-// takes one: the outputs then live from the begin of the node, and the inputs until its end.
+// takes one: the outputs then live from the begin of the node, and the inputs until its end. So do
+// those of a node with a body apart, which runs any number of times.
 // `carrier_end` is the end of the step that runs this body; -1: no body.
 OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
                                           int& planned_values) const {
   const GraphView& view = plan_.view();
-  const auto is_exclusive = [&](int node) { return BodyCount(node) > 1; };
+  const auto is_exclusive = [&](int node) {
+    return BodyCount(node) > 1 || plan_.HasBodyApart(node);
+  };
   const auto step_of = [&](int node) { return plan_.schedule().node_of(node); };
   for (int value = 0; value < view.num_values(); ++value) {
     RunValue& planned = arena.values[NumberOf(value)];
@@ -45427,7 +47082,8 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddArenas(std::vector<ArenaPlan>& ar
 
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
   OrderSteps(options.walked);
-  donated_ = options.donated;
+  for (const int input : options.donated)
+    if (!IsObject(plan_.types()[input].dtype)) donated_.push_back(input);
   NumberValues(0, nullptr);
   try {
     TryArenas(options);
@@ -45531,7 +47187,8 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(IndexedVector<RunValue>& values) const {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     const int node = plan_.schedule().original_of(step), end = end_[step];
-    if (!plan_.BodiesOf(node).empty()) continue;  // the steps of its bodies read and write
+    // The steps of bodies read and write, except for bodies apart.
+    if (!plan_.BodiesOf(node).empty() && !plan_.HasBodyApart(node)) continue;
     const auto touch = [&](const auto& touched) {
       for (const int value : touched) {
         if (value < 0) continue;
@@ -45691,7 +47348,7 @@ OPKIT_INLINE void Specialization::ShareDescriptors(int node) {
 OPKIT_COLD OPKIT_INLINE void Specialization::FindOuter(const Enclosing* enclosing) {
   outer_.assign(Index(view().num_values()), -1);
   rewritten_.assign(outer_.size(), 0);
-  if (enclosing) {
+  if (enclosing && !enclosing->body.apart) {
     const GraphView& outside = enclosing->plan.view();
     const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
       if (at < values.size()) outer_[ValueOf(plan_value)] = values[at];
@@ -45725,22 +47382,24 @@ OPKIT_COLD OPKIT_INLINE std::unique_ptr<BoundNodes> Specialization::MakeNodes(
 
 OPKIT_COLD OPKIT_INLINE void Specialization::PlanBodies(const Options& options) {
   for (int node = 0; node < view().num_nodes(); ++node)
-    if (const auto* runs = dynamic_cast<const RunsBodies*>(&first_nodes_->op(node))) {
-      const bool exclusive = runs->bodies().size() > 1;
+    if (const auto* runs = dynamic_cast<const RunsBodies*>(&first_nodes_->op(node)))
       for (size_t i = 0; i < runs->bodies().size(); ++i)
-        PlanBody(node, static_cast<int>(i), runs->bodies()[i], exclusive, options);
-    }
+        PlanBody(node, static_cast<int>(i), *runs, options);
 }
 
-OPKIT_COLD OPKIT_INLINE void Specialization::PlanBody(int node, int number, const NodeBody& body,
-                                                      bool exclusive, const Options& options) {
+OPKIT_COLD OPKIT_INLINE void Specialization::PlanBody(int node, int number,
+                                                      const RunsBodies& carrier,
+                                                      const Options& options) {
   const OperatorDef& def = view().graph().node(node);
+  const NodeBody& body = carrier.bodies()[Index(number)];
+  const bool exclusive = carrier.bodies().size() > 1;
   auto planned = std::make_unique<PlannedBody>(node, number, body);
+  const std::vector<TensorInfo> given = types().Of(view().inputs(node));
   std::vector<TensorInfo> infos;
-  for (const int input : body.inputs) {
-    const int value = view().inputs(node)[Index(input)];
-    infos.push_back(value < 0 ? TensorInfo() : types()[value]);
-  }
+  if (body.apart)
+    infos = carrier.TypesInBody(number, given);
+  else
+    for (const int input : body.inputs) infos.push_back(given[Index(input)]);
   Options inner = options;
   inner.walked = true;
   inner.donated = {};
@@ -45991,8 +47650,15 @@ OPKIT_INLINE PlanState::PlanState(Graph graph, const PlanOptions& options,
   FindDonated();
   for (const auto& input : this->graph().inputs()) {
     inputs_.push_back(input.info);
+    defaults_.push_back(input.default_value);
     inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
   }
+  // A plan for the shapes that the graph declares is made for runs that read the defaults.
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (const int value = static_cast<int>(i); inputs_known_ && defaults_[i].initialized() &&
+                                               !view().IsRewritten(value) &&
+                                               std::ranges::count(donated_, value) == 0)
+      inputs_[i].constant = &defaults_[i];
 }
 
 OPKIT_INLINE IntrusivePtr<Specialization> PlanState::Specialize(
@@ -47656,9 +49322,13 @@ OPKIT_INLINE void BoundPlan::RunBody() {
   first_id_ = root_->first_id_ + ids_before_;
   DropSharedValues();
   const StepRunner run(*this);
-  for (int i = 0; i < steps; ++i) {
+  const auto require_running = [this] {
     if (root_->replay_->stopped()) [[unlikely]]
       Throw(ErrorCode::kCancelled, "the run of the enclosing graph has ended");
+  };
+  if (steps == 0) require_running();  // a node may run the body again and again
+  for (int i = 0; i < steps; ++i) {
+    require_running();
     run(i);
   }
 }
@@ -47775,8 +49445,10 @@ OPKIT_COLD OPKIT_INLINE void BoundPlan::MoveOut(const Step& step, const Place& p
   }
   const bool is_standard = tensor.layout().is_standard();
   Tensor moved, *last = nullptr;
-  const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
-  if (place.storage && bytes <= RoomOf(place))
+  const int64_t bytes = place.storage && !IsObject(tensor.dtype())
+                            ? LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype())
+                            : -1;
+  if (bytes >= 0 && bytes <= RoomOf(place))
     moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
                                tensor.layout(), place.offset, bytes);
   else if (!in_arena && !shared)
@@ -48080,21 +49752,31 @@ inline TensorInfo OutOfBody(const TensorInfo& info) {
 OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
                                     std::span<const int> inputs, std::string_view name,
                                     UnknownOperators unknown) {
+  std::vector<TensorInfo> given;
+  for (const int input : inputs) {
+    given.push_back(c.input(input));
+    given.back().constant = c.input_constant(input);
+  }
+  return InferBody(c.def(), body, given, name, unknown);
+}
+
+OPKIT_INLINE InferredBody InferBody(const OperatorDef& def, const Graph& body,
+                                    std::span<const TensorInfo> types_given, std::string_view name,
+                                    UnknownOperators unknown) {
   const InferredBodiesScope scope;
   InferredBody result;
   result.graph = &body;
-  for (const int input : inputs) {
-    result.given.push_back(c.input(input));
-    result.given.back().shape = IntoBody(c.input(input).shape);
+  for (const TensorInfo& info : types_given) {
+    result.given.push_back(info);
+    result.given.back().shape = IntoBody(info.shape);
     result.given.back().constant = nullptr;
-    const Tensor* constant = c.input_constant(input);
-    result.given_data.push_back(constant ? *constant : Tensor());
+    result.given_data.push_back(info.constant ? *info.constant : Tensor());
   }
   for (const InferredBody& known : *t_inferred_bodies)
     if (IsOf(known, result)) return known;
   const auto infer = [&] {
     std::vector<Graph::Input> given;
-    for (size_t i = 0; i < inputs.size(); ++i) {
+    for (size_t i = 0; i < result.given.size(); ++i) {
       given.push_back({body.inputs()[i].name, result.given[i]});
       if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
     }
@@ -48107,7 +49789,7 @@ OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body
       result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
     }
   };
-  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
+  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(def)); });
   t_inferred_bodies->push_back(result);
   return result;
 }
@@ -48128,7 +49810,7 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
       c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
   for (int o = 0; o < c.num_outputs(); ++o) {
     const size_t at = Index(o);
-    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
+    c.SetOutput(o, inferred.outputs[at]);
     if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
   }
 }
@@ -48210,7 +49892,7 @@ OPKIT_INLINE void SubgraphExtractor::Read(int value, ExtractedSubgraph& found) {
   }
   TensorInfo info;
   if (types_) info = (*types_)[value];
-  found.body.AddInput(name, info.dtype, info.shape, info.device);
+  found.body.AddInput({name, std::move(info)});
   found.inputs.push_back(name);
 }
 
@@ -50197,8 +51879,7 @@ class LibraryRewrite {
   Graph Result() const {
     if (whole_) return *whole_;
     Graph result;
-    for (const Graph::Input& input : graph_.inputs())
-      result.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+    for (const Graph::Input& input : graph_.inputs()) result.AddInput(input);
     for (const Graph::Constant& constant : graph_.constants())
       if (!removed_constants_.contains(constant.name))
         result.AddConstant(constant.name, constant.value);

@@ -540,10 +540,10 @@ decltype(auto) InContext(F&& call, Context&& context) {
 #endif  // OPKIT_BASE_ERROR_HPP_
 
 // ---- opkit/core/dtype.hpp
-// Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
-// conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the dtypes of
-// std::complex, and of any other class with the same members and layout; this header does not
-// include <complex>.
+// Element types: the enumeration, the C++ type of each one of whole bytes, and float16
+// and bfloat16 with their conversions. complex64 is a pair of float32, complex128 a pair of
+// float64. They are the dtypes of std::complex, and of any other class with the same members and
+// layout; this header does not include <complex>.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -566,32 +566,121 @@ enum class DType : uint8_t {
   kFloat64,
   kComplex64,
   kComplex128,
+  kInt2,
+  kUInt2,
+  kInt4,
+  kUInt4,
+  kFloat4E2M1,
+  kFloat8E4M3FN,
+  kFloat8E4M3FNUZ,
+  kFloat8E5M2,
+  kFloat8E5M2FNUZ,
+  kFloat8E8M0,
+  kString,
+  kSequence,
+  kOptional,
 };
-inline constexpr int kNumDTypes = 16;
+inline constexpr int kNumDTypes = 29;
+// The dtypes below this number, bool to complex128, are the plain ones: their elements are whole
+// bytes, and every part of the toolkit handles them. A part that handles another dtype says so.
+inline constexpr int kNumPlainDTypes = 16;
 
 // True if the number is a dtype, kUndefined included. A number from a file or another host may be
 // invalid.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
-// Returns the number of bytes of one element; 0 for kUndefined and for an invalid number.
-constexpr int64_t ItemSize(DType dtype) {
-  constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
-  return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
+// True for bool to complex128.
+constexpr bool IsPlain(DType dtype) {
+  return dtype != DType::kUndefined && static_cast<int>(dtype) < kNumPlainDTypes;
+}
+// True for the numbers of two and four bits: int2 to float4_e2m1fn. A byte has four or two of them,
+// the first one in the low bits.
+constexpr bool IsPacked(DType dtype) {
+  return dtype >= DType::kInt2 && dtype <= DType::kFloat4E2M1;
+}
+// True for string, sequence and optional, whose elements are C++ objects: std::string, or the
+// tensors of a sequence or an optional value (core/sequence.hpp).
+constexpr bool IsObject(DType dtype) { return dtype >= DType::kString && IsDType(dtype); }
+// True for the five floating-point types of one byte, and for float8_e8m0fnu, a power of two.
+constexpr bool IsFloat8(DType dtype) {
+  return dtype >= DType::kFloat8E4M3FN && dtype <= DType::kFloat8E8M0;
 }
 
 constexpr const char* ToString(DType dtype) {
-  constexpr const char* kNames[kNumDTypes] = {"undefined", "bool",    "int8",      "int16",
-                                              "int32",     "int64",   "uint8",     "uint16",
-                                              "uint32",    "uint64",  "float16",   "bfloat16",
-                                              "float32",   "float64", "complex64", "complex128"};
+  constexpr const char* kNames[kNumDTypes] = {"undefined",
+                                              "bool",
+                                              "int8",
+                                              "int16",
+                                              "int32",
+                                              "int64",
+                                              "uint8",
+                                              "uint16",
+                                              "uint32",
+                                              "uint64",
+                                              "float16",
+                                              "bfloat16",
+                                              "float32",
+                                              "float64",
+                                              "complex64",
+                                              "complex128",
+                                              "int2",
+                                              "uint2",
+                                              "int4",
+                                              "uint4",
+                                              "float4_e2m1fn",
+                                              "float8_e4m3fn",
+                                              "float8_e4m3fnuz",
+                                              "float8_e5m2",
+                                              "float8_e5m2fnuz",
+                                              "float8_e8m0fnu",
+                                              "string",
+                                              "sequence",
+                                              "optional"};
   return IsDType(dtype) ? kNames[static_cast<int>(dtype)] : "not a dtype";
 }
 
+// Returns the number of bits of one element; 0 if its size is not fixed: for kUndefined, string,
+// sequence, optional and an invalid number.
+constexpr int BitSize(DType dtype) {
+  constexpr uint8_t kBits[kNumDTypes] = {0,   8, 8, 16, 32, 64, 8, 16, 32, 64, 16, 16, 32, 64, 64,
+                                         128, 2, 2, 4,  4,  4,  8, 8,  8,  8,  8,  0,  0,  0};
+  return IsDType(dtype) ? kBits[static_cast<int>(dtype)] : 0;
+}
+
+namespace detail {
+[[noreturn]] OPKIT_COLD inline void ThrowNoItemSize(DType dtype) {
+  Throw(ErrorCode::kUnsupported, "elements of ", ToString(dtype), " are not whole bytes",
+        IsPacked(dtype) ? "; cast them to a type of 8 bits or more" : "");
+}
+}  // namespace detail
+
+// Returns the number of bytes of one element; 0 for kUndefined and for an invalid number. Error
+// (kUnsupported) for a packed dtype, and for string, sequence and optional.
+constexpr int64_t ItemSize(DType dtype) {
+  if (IsPacked(dtype) || (IsDType(dtype) && dtype >= DType::kString)) [[unlikely]]
+    detail::ThrowNoItemSize(dtype);
+  return BitSize(dtype) / 8;
+}
+
+// Returns the number of bytes of `count` neighbouring elements; a packed dtype fills the last byte
+// with zero bits. The bytes must fit in 64 bits. Error (kUnsupported) for string, sequence and
+// optional.
+constexpr int64_t BytesOf(int64_t count, DType dtype) {
+  if (!IsPacked(dtype)) [[likely]]
+    return count * ItemSize(dtype);
+  const int64_t in_a_byte = 8 / BitSize(dtype);
+  return count / in_a_byte + (count % in_a_byte != 0);
+}
+
+// True for float16 to float64, true for int8 to uint64, and true for the two complex types. No
+// other dtype is one of these three kinds.
 constexpr bool IsFloatingPoint(DType dtype) {
   return dtype >= DType::kFloat16 && dtype <= DType::kFloat64;
 }
 constexpr bool IsInteger(DType dtype) { return dtype >= DType::kInt8 && dtype <= DType::kUInt64; }
-constexpr bool IsComplex(DType dtype) { return dtype >= DType::kComplex64; }
+constexpr bool IsComplex(DType dtype) {
+  return dtype == DType::kComplex64 || dtype == DType::kComplex128;
+}
 
 // IEEE 754 binary16. Conversions round to nearest, ties to even; overflow becomes infinity; NaN
 // stays NaN; subnormals are kept.
@@ -670,6 +759,8 @@ constexpr DType DTypeOfImpl() {
     return DType::kFloat32;
   else if constexpr (std::is_same_v<T, double>)
     return DType::kFloat64;
+  else if constexpr (std::is_same_v<T, std::string>)
+    return DType::kString;
   else if constexpr (std::is_same_v<T, float16>)
     return DType::kFloat16;
   else if constexpr (std::is_same_v<T, bfloat16>)
@@ -678,6 +769,8 @@ constexpr DType DTypeOfImpl() {
     return DType::kComplex64;
   else if constexpr (ComplexOf<T, double>)
     return DType::kComplex128;
+  else if constexpr (requires { DType{T::kElementDType}; })
+    return T::kElementDType;  // the types of float8.hpp
   else if constexpr (!std::is_integral_v<T>)
     return DType::kUndefined;
   else if constexpr (sizeof(T) > 8)
@@ -698,9 +791,14 @@ constexpr DType DTypeOfImpl() {
 template <class T>
 inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 
+// Types of which operators compute, and whose elements are plain bytes.
+template <class T>
+concept Element = kDTypeOf<T> != DType::kUndefined && !std::is_same_v<T, std::string>;
+namespace detail {
 // Types that a tensor can hold.
 template <class T>
-concept Element = kDTypeOf<T> != DType::kUndefined;
+concept TensorElement = Element<T> || std::is_same_v<T, std::string>;
+}  // namespace detail
 
 // Returns the DType of a name such as "float32"; kUndefined for other names.
 inline DType DTypeFromName(std::string_view name) {
@@ -1623,9 +1721,16 @@ class StorageBlock final : public RefCounted {
       : device_(device), nbytes_(nbytes), allocator_(&GetAllocator(device.type)) {
     data_ = allocator_->Allocate(nbytes, device.index);
   }
-  // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive.
-  StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
-      : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
+  // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive. `objects` is
+  // the dtype of the C++ objects that fill the memory, such as kString; kUndefined for plain bytes.
+  StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context,
+               DType objects = DType::kUndefined)
+      : device_(device),
+        objects_(objects),
+        data_(data),
+        nbytes_(nbytes),
+        deleter_(deleter),
+        context_(context) {}
   OPKIT_NOINLINE ~StorageBlock() override {
     if (allocator_)
       allocator_->Deallocate(data_, nbytes_);
@@ -1636,6 +1741,9 @@ class StorageBlock final : public RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
+  // Returns the dtype of the objects in the memory; kUndefined for plain bytes. A tensor of objects
+  // views only memory with objects of its dtype, and another tensor only plain bytes.
+  DType objects() const { return objects_; }
   // True for adopted memory without a deleter, which its owner keeps alive.
   bool is_foreign() const { return !allocator_ && !deleter_; }
   // Moves a view of foreign memory to other memory of the same device. No other handle may exist.
@@ -1650,6 +1758,7 @@ class StorageBlock final : public RefCounted {
 
  private:
   Device device_;
+  DType objects_ = DType::kUndefined;
   void* data_ = nullptr;
   int64_t nbytes_;
   Allocator* allocator_ = nullptr;
@@ -1666,8 +1775,9 @@ inline Storage AllocateStorage(Device device, int64_t nbytes) {
 }
 inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
                             detail::StorageBlock::Deleter deleter = nullptr,
-                            void* context = nullptr) {
-  return detail::MakeIntrusive<detail::StorageBlock>(device, data, nbytes, deleter, context);
+                            void* context = nullptr, DType objects = DType::kUndefined) {
+  return detail::MakeIntrusive<detail::StorageBlock>(device, data, nbytes, deleter, context,
+                                                     objects);
 }
 
 }}  // namespace opkit
@@ -1677,6 +1787,8 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 // ---- opkit/core/tensor.hpp
 // Tensor: dtype, shape, strides, device and layout over a Storage and a byte offset. Copying a
 // Tensor is cheap and shares its bytes; CopyFrom copies them. Operators read and write Tensors.
+// A tensor of a packed dtype (int4 and others) is dense, in the standard layout: its views begin at
+// a whole byte.
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
@@ -1705,26 +1817,29 @@ class Tensor {
     Resize(std::move(shape), dtype);
   }
   // Views `storage` from `byte_offset` on; `strides` are in elements and not negative; empty means
-  // dense.
+  // dense. Error (kUnsupported) for strides of a packed dtype that are not dense.
   Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
 
   // Copies `values` into a new row-major tensor on the CPU. Error (kInvalidArgument) when the
   // counts differ.
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor From(Shape shape, std::initializer_list<T> values) {
     return From(std::move(shape), values.begin(), values.size());
   }
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor From(Shape shape, const T* values, size_t count) {
     if (static_cast<int64_t>(count) != shape.numel())
       Throw(ErrorCode::kInvalidArgument, "shape ", shape, " holds ", shape.numel(),
             " elements, but ", count, " values were given");
     Tensor out(std::move(shape), kDTypeOf<T>);
-    if (count) std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
+    if constexpr (std::is_same_v<T, std::string>)
+      for (size_t i = 0; i < count; ++i) out.mutable_data<T>()[i] = values[i];
+    else if (count)
+      std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
     return out;
   }
   // Takes a vector, span or array of T.
-  template <Element T, class Range>
+  template <detail::TensorElement T, class Range>
     requires requires(const Range& range) {
       { range.data() } -> std::convertible_to<const T*>;
       range.size();
@@ -1733,26 +1848,28 @@ class Tensor {
     return From(std::move(shape), values.data(), values.size());
   }
   template <class Range>
-    requires Element<typename Range::value_type>
+    requires detail::TensorElement<typename Range::value_type>
   static Tensor From(Shape shape, const Range& values) {
     return From(std::move(shape), values.data(), values.size());
   }
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor Scalar(T value) {
     return From<T>({}, {value});
   }
   // Views the caller's memory, which must outlive every tensor that shares it. Error
   // (kInvalidArgument) for a null pointer if the shape has elements.
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
-    const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
+    constexpr DType dtype = kDTypeOf<T>;
+    const int64_t nbytes = MemoryBytes(shape, dtype);
     if (!data && nbytes > 0)
-      Throw(ErrorCode::kInvalidArgument, "expected memory for ", shape, " of ", kDTypeOf<T>,
+      Throw(ErrorCode::kInvalidArgument, "expected memory for ", shape, " of ", dtype,
             ", found a null pointer");
-    out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
+    out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes, nullptr,
+                                nullptr, IsObject(dtype) ? dtype : DType::kUndefined);
     out.shape_ = std::move(shape);
-    out.dtype_ = kDTypeOf<T>;
+    out.dtype_ = dtype;
     out.capacity_ = nbytes;
     return out;
   }
@@ -1771,7 +1888,7 @@ class Tensor {
                   "its bytes");
     return 0;
   }
-  int64_t nbytes() const { return numel() * ItemSize(dtype_); }
+  int64_t nbytes() const { return BytesOf(numel(), dtype_); }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
   const Layout& layout() const { return layout_; }
@@ -1801,14 +1918,14 @@ class Tensor {
 
   // Returns the first element's address; elements follow `strides()`. Errors: kTypeMismatch for
   // another T, kUninitialized.
-  template <Element T>
+  template <detail::TensorElement T>
   const T* data() const {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
   // Returns the first element's address for writing; a tensor that has no dtype yet takes T and is
   // allocated.
-  template <Element T>
+  template <detail::TensorElement T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
     CheckHolds(kDTypeOf<T>, "; to write another dtype call Resize(shape, dtype) first");
@@ -1825,7 +1942,7 @@ class Tensor {
   }
   // Returns the elements in row-major order. Error (kUnsupported) for a tensor that the host cannot
   // reach.
-  template <Element T>
+  template <detail::TensorElement T>
   std::vector<T> ToVector() const {
     CheckHolds(kDTypeOf<T>);
     CheckStandard("ToVector");
@@ -1868,10 +1985,11 @@ class Tensor {
   // Returns the same memory under another shape of equal element count. One extent may be -1.
   Tensor View(const Dims& dims) const;
   // Returns the elements [begin, end) of `axis`, in the same memory. Resizing a slice never reaches
-  // beyond it.
+  // beyond it. Error (kUnsupported) for a packed dtype unless the slice is dense, begins at a whole
+  // byte, and ends at one or at the end of the tensor.
   Tensor Slice(int axis, int64_t begin, int64_t end) const;
   // Returns the same memory with its axes in another order: axis i of the result is axis order[i]
-  // of this tensor.
+  // of this tensor. Error (kUnsupported) for a packed dtype unless the elements stay in order.
   Tensor Permute(const Dims& order) const;
 
   // True when the bytes from the first to the last element overlap those of `other`.
@@ -1893,11 +2011,14 @@ class Tensor {
   // row-major.
   OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
-  // Returns the number of bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past
-  // int64.
+  // Returns the number of bytes of a dense tensor of this shape and dtype. Errors: kOutOfRange past
+  // int64, kUnsupported for a dtype whose elements are no bytes.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
+  // The same as CheckedBytes and ItemSize, with the size of the C++ objects for IsObject(dtype).
+  static int64_t MemoryBytes(const Shape& shape, DType dtype);
+  static int64_t ElementBytes(DType dtype);
   template <class... Parts>
   [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Parts&... parts) const {
     FailJoined(code, {parts...});
@@ -1940,6 +2061,13 @@ class Tensor {
   Device device_;
   DType dtype_ = DType::kUndefined;
 };
+
+namespace detail {
+// Copies elements of string, sequence or optional one after the other. The memories are equal or do
+// not overlap. An element of a sequence or an optional value is a handle: the copy shares its
+// memory.
+void CopyObjects(DType dtype, void* to, const void* from, int64_t count);
+}  // namespace detail
 
 }}  // namespace opkit
 
@@ -2928,6 +3056,52 @@ class CPUContext {
 
 #endif  // OPKIT_DEVICE_CONTEXT_HPP_
 
+// ---- opkit/base/denormals.hpp
+// SetFlushDenormals: makes this thread's floating-point unit take denormal numbers (smaller than
+// 1.2e-38 in float32) as zeros, in operands and in results. Many CPUs compute with denormal numbers
+// a hundred times slower than with others. InvocationScope calls it for a plan that asks for it.
+#ifndef OPKIT_BASE_DENORMALS_HPP_
+#define OPKIT_BASE_DENORMALS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The bits of the thread's control register that flush denormal numbers: FTZ and DAZ of MXCSR on
+// x86, FZ and FZ16 of FPCR on ARM64; 0 on CPUs for which opkit does not know the register.
+#if defined(__x86_64__) || defined(__SSE2__)
+inline constexpr uint64_t kFlushDenormalBits = 0x8040;
+inline uint64_t ReadFloatControl() { return __builtin_ia32_stmxcsr(); }
+inline void WriteFloatControl(uint64_t bits) {
+  __builtin_ia32_ldmxcsr(static_cast<unsigned>(bits));
+}
+#elif defined(__aarch64__)
+inline constexpr uint64_t kFlushDenormalBits = 0x1080000;
+inline uint64_t ReadFloatControl() {
+  uint64_t bits;
+  asm volatile("mrs %0, fpcr" : "=r"(bits));
+  return bits;
+}
+inline void WriteFloatControl(uint64_t bits) { asm volatile("msr fpcr, %0" : : "r"(bits)); }
+#else
+inline constexpr uint64_t kFlushDenormalBits = 0;
+inline uint64_t ReadFloatControl() { return 0; }
+inline void WriteFloatControl(uint64_t) {}
+#endif
+
+// The bits of this thread from before SetFlushDenormals(true): a program may have set them.
+inline constinit thread_local uint64_t t_own_denormal_bits = 0;
+
+// With true, sets the bits; with false, puts back those from before. Calls alternate.
+OPKIT_NOINLINE inline void SetFlushDenormals(bool flushes) {
+  const uint64_t now = ReadFloatControl();
+  if (flushes) t_own_denormal_bits = now & kFlushDenormalBits;
+  WriteFloatControl((now & ~kFlushDenormalBits) |
+                    (flushes ? kFlushDenormalBits : t_own_denormal_bits));
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_DENORMALS_HPP_
+
 // ---- opkit/base/interned_names.hpp
 // Interned names: each name has a number for the life of the process. The name of a library's
 // object can be printed after the library is unloaded.
@@ -2989,6 +3163,9 @@ struct Invocation {
   // The interned path of this custom operator, or of the nearest custom operator around it:
   // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
+  // The work takes denormal numbers as zeros (PlanOptions::schedule.flush_denormals): a thread that
+  // adopts the token sets its floating-point unit so for the scope's life.
+  bool flushes_denormals = false;
   friend bool operator==(const Invocation&, const Invocation&) = default;
 };
 
@@ -3106,7 +3283,7 @@ class InvocationScope {
  public:
   explicit InvocationScope(Invocation::Kind kind) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
-                                    previous_.custom};
+                                    previous_.custom, previous_.flushes_denormals};
   }
   // Calls `names()` only while a profile is recorded.
   template <class Names>
@@ -3133,7 +3310,7 @@ class InvocationScope {
   ~InvocationScope() {
     if (sink_) [[unlikely]]
       sink_->Close();
-    detail::t_invocation.current = previous_;
+    SwitchTo(previous_);
   }
 
   bool is_recorded() const { return static_cast<bool>(sink_); }
@@ -3141,10 +3318,15 @@ class InvocationScope {
  private:
   template <class Names>
   InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
-    detail::t_invocation.current = token;
+    SwitchTo(token);
     if (detail::SpanSink* sink = detail::CurrentSpanSink();
         sink && token.id != 0 && token.id != previous_.id) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/true);
+  }
+  static void SwitchTo(const Invocation& invocation) {
+    if (detail::t_invocation.current.flushes_denormals != invocation.flushes_denormals) [[unlikely]]
+      detail::SetFlushDenormals(invocation.flushes_denormals);
+    detail::t_invocation.current = invocation;
   }
   void Open(detail::SpanSink& sink, detail::SpanNames names, const Device* device, bool adopted) {
     sink.Open(detail::t_invocation.current, names, device, adopted);
@@ -3156,6 +3338,21 @@ class InvocationScope {
 };
 
 namespace detail {
+
+// Makes this thread, and the work that it pushes, take denormal numbers as zeros or not, for the
+// scope's life.
+class DenormalScope {
+ public:
+  explicit DenormalScope(bool flushes) : scope_(InvocationScope::Adopt(With(flushes))) {}
+
+ private:
+  static Invocation With(bool flushes) {
+    Invocation now = CurrentInvocation();
+    now.flushes_denormals = flushes;
+    return now;
+  }
+  const InvocationScope scope_;
+};
 
 // The id of this thread's IssueScope; 0 outside of one.
 inline constinit thread_local uint64_t t_issuer = 0;
@@ -4654,13 +4851,13 @@ struct AttributeSchema {
 struct ValueSchema {
   std::string name;
   std::string doc;
-  std::vector<DType> dtypes;  // empty: any
+  std::vector<DType> dtypes;  // empty: any but string, sequence and optional
 
   // True if the dtype is allowed, or unknown.
   bool Allows(DType dtype) const {
     for (const DType allowed : dtypes)
       if (allowed == dtype) return true;
-    return dtypes.empty() || dtype == DType::kUndefined;
+    return dtype == DType::kUndefined || (dtypes.empty() && !IsObject(dtype));
   }
 };
 
@@ -4682,6 +4879,10 @@ struct TensorInfo {
   SymbolicShape shape;
   Device device;
   Layout layout;
+  // For a sequence or an optional value: the dtype of the tensors in it, and whether an optional
+  // value holds a sequence of them. Unknown for other values.
+  DType element = DType::kUndefined;
+  bool holds_sequence = false;
   const Tensor* constant = nullptr;  // the value's data if known; not owned
 
   TensorInfo() = default;
@@ -4752,6 +4953,8 @@ class InferenceContext {
   // Refines the dtype and shape of a value; an undefined dtype or unknown extent adds nothing.
   // Throws kTypeMismatch or kInvalidArgument, showing both sides, if the two contradict each other.
   void SetOutput(int i, DType dtype, const SymbolicShape& shape);
+  // Also refines what is known about the elements of a sequence or an optional value.
+  void SetOutput(int i, const TensorInfo& info);
   void SetInput(int i, DType dtype, const SymbolicShape& shape);
   // Sets dtype, shape and elements of an output that depends only on shapes and attributes
   // (operator Shape). The shapes of its consumers can then be inferred too.
@@ -5103,9 +5306,10 @@ struct AttributeRules {
 // form of an inference function to a function of an InferenceContext.
 struct AncestorForm {};
 
-// Throws kTypeMismatch if a known dtype is not among the declared ones.
+// Throws kTypeMismatch if a known dtype is not among the declared ones. If none is declared, allows
+// the dtypes up to `last`, and those of numbers.
 OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
-                            const std::vector<TensorInfo>& infos);
+                            const std::vector<TensorInfo>& infos, DType last = DType::kUndefined);
 
 }  // namespace detail
 
@@ -5261,6 +5465,8 @@ class OpSchema {
   // kTypeMismatch for another dtype.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
+  // Declares that the inputs and outputs whose dtypes are not limited also take strings.
+  OpSchema& TakesStrings() { return takes_strings_ = true, *this; }
   OpSchema& Doc(std::string doc) { return doc_ = std::move(doc), *this; }
   // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
@@ -5418,7 +5624,7 @@ class OpSchema {
   bool needs_all_shapes_ = false, private_ = false, internal_ = false;
   bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
        needs_subgraph_ = false, standard_ = false;
-  bool runs_subgraphs_ = false;
+  bool runs_subgraphs_ = false, takes_strings_ = false;
   // Mutable because const members call them; their results must not depend on earlier calls.
   mutable MutationFunction mutates_;
   mutable InferenceFunction infer_;
@@ -9376,6 +9582,15 @@ void RequireView(const opkit_tensor* view, const What&... what) {
     Throw(ErrorCode::kInvalidArgument, what..., problem);
 }
 
+// Throws kUnsupported, with `what` in front, for a dtype that the ABI does not have. A library that
+// was built before the dtype existed would take the size of its elements for 0.
+template <class... What>
+void RequirePlain(DType dtype, const What&... what) {
+  if (!IsPlain(dtype)) [[unlikely]]
+    Throw(ErrorCode::kUnsupported, what..., " is of ", dtype,
+          ", which functions and libraries do not take; cast it to a type of 8 bits or more");
+}
+
 // Returns a tensor over the memory that another image views. Returns `host` itself if the view
 // still shows the whole tensor, or a part of `host`'s storage if the memory lies in that storage.
 // Otherwise the other image owns the memory. Throws kInvalidArgument for a struct that is no valid
@@ -9489,6 +9704,9 @@ class OpTensor {
                  req) {}
   OpTensor(void* data, DType dtype, const int64_t* shape, const int64_t* strides, int rank,
            Device device = {}, OpReq req = OpReq::kWrite) {
+    if (IsObject(dtype)) [[unlikely]]
+      Throw(ErrorCode::kUnsupported, "functions and libraries take no tensors of ",
+            ToString(dtype));
     view_.data = data;
     view_.shape = shape;
     view_.strides = strides;
@@ -10755,7 +10973,7 @@ class TypesArg {
       types.clear();
       for (size_t i = 0; i < items_.size(); ++i) {
         const int type = static_cast<int>(items_[i]);
-        if (type < -1 || type >= kNumDTypes)
+        if (type < -1 || type >= kNumPlainDTypes)
           Throw(ErrorCode::kInvalidArgument, "inferType says ", type, " for ", what, " ", i,
                 ", which is no DType; -1 is unknown");
         types.push_back(type < 0 ? DType::kUndefined : static_cast<DType>(type));
@@ -12348,6 +12566,68 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
 #define OPKIT_CORE_IMPL_TENSOR_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Returns the number of bytes of an element that is a C++ object.
+constexpr int64_t ObjectBytes(DType dtype) {
+  return static_cast<int64_t>(dtype == DType::kString ? sizeof(std::string) : sizeof(Tensor));
+}
+// True at the begin of an object, and for elements that are not objects.
+constexpr bool IsAtObject(DType dtype, int64_t byte_offset) {
+  return !IsObject(dtype) || byte_offset % ObjectBytes(dtype) == 0;
+}
+// Counts the bytes of `count` neighbouring elements; false if 64 bits cannot count them.
+inline bool CountDenseBytes(int64_t count, DType dtype, int64_t* bytes) {
+  if (IsPacked(dtype)) {
+    *bytes = BytesOf(count, dtype);
+    return true;
+  }
+  return !__builtin_mul_overflow(count, IsObject(dtype) ? ObjectBytes(dtype) : ItemSize(dtype),
+                                 bytes);
+}
+
+template <class T>
+Storage AllocateObjectsOf(Device device, DType dtype, int64_t count, int64_t nbytes) {
+  std::unique_ptr<T[]> objects;
+  try {
+    objects = std::make_unique<T[]>(static_cast<size_t>(count));
+  } catch (const std::bad_alloc&) {
+    Throw(ErrorCode::kOutOfMemory, "no memory for ", count, " elements of ", dtype);
+  }
+  Storage storage = AdoptStorage(
+      device, objects.get(), nbytes, [](void* data, void*) { delete[] static_cast<T*>(data); },
+      nullptr, dtype);
+  static_cast<void>(objects.release());
+  return storage;
+}
+// Allocates and constructs elements of string, sequence or optional. Errors: kUnsupported on
+// another device than the CPU, kOutOfMemory.
+inline Storage AllocateObjects(Device device, DType dtype, int64_t count, int64_t nbytes) {
+  if (device.type != DeviceType::kCPU)
+    Throw(ErrorCode::kUnsupported, "elements of ", dtype, " are on the cpu only");
+  return dtype == DType::kString ? AllocateObjectsOf<std::string>(device, dtype, count, nbytes)
+                                 : AllocateObjectsOf<Tensor>(device, dtype, count, nbytes);
+}
+// Returns the dtype for StorageBlock::objects().
+constexpr DType ObjectsOf(DType dtype) { return IsObject(dtype) ? dtype : DType::kUndefined; }
+// Throws kTypeMismatch for a view of bytes as objects, of objects as bytes, or of other objects.
+inline void CheckViewOf(const StorageBlock& storage, DType dtype, bool at_object) {
+  if (storage.objects() == ObjectsOf(dtype) && (at_object || !IsObject(dtype))) [[likely]]
+    return;
+  Throw(ErrorCode::kTypeMismatch, "memory of ",
+        storage.objects() == DType::kUndefined ? "plain elements" : ToString(storage.objects()),
+        " cannot be viewed as ", dtype, at_object ? "" : " from the middle of an element on");
+}
+
+OPKIT_INLINE void CopyObjects(DType dtype, void* to, const void* from, int64_t count) {
+  if (to == from) return;
+  if (dtype == DType::kString)
+    std::copy_n(static_cast<const std::string*>(from), count, static_cast<std::string*>(to));
+  else
+    std::copy_n(static_cast<const Tensor*>(from), count, static_cast<Tensor*>(to));
+}
+
+}  // namespace detail
 
 OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
 OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
@@ -12363,12 +12643,14 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
   if (!storage_ || dtype == DType::kUndefined || !IsDType(dtype))
     Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
+  static_cast<void>(MemoryBytes(shape_, dtype));
+  detail::CheckViewOf(*storage_, dtype, detail::IsAtObject(dtype, byte_offset));
   device_ = storage_->device();
+  if (shape_.IsDense(strides_)) strides_ = Dims();
   const int64_t needed = ViewBytes();
   if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
     Throw(ErrorCode::kOutOfRange, "a view ", dtype, shape_, " with strides", strides_, " at byte ",
           byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
-  if (shape_.IsDense(strides_)) strides_ = Dims();
   if (strides_.empty()) capacity_ = needed;
 }
 
@@ -12479,9 +12761,18 @@ OPKIT_INLINE Tensor Tensor::Slice(int axis, int64_t begin, int64_t end) const {
   Dims dims(shape_);
   dims[axis] = end - begin;
   out.shape_ = Shape(std::move(dims));
-  if (out.numel() > 0) out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
+  const int64_t first = out.numel() > 0 ? begin * strides()[axis] : 0;
   out.strides_ = strides();
   if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
+  if (IsPacked(dtype_)) {
+    const int64_t in_a_byte = 8 / BitSize(dtype_), last = first + out.numel();
+    if (out.has_strides() || first % in_a_byte != 0 || (last % in_a_byte != 0 && last != numel()))
+      Fail(ErrorCode::kUnsupported, "slice [", begin, ", ", end, ") of axis ", axis,
+           " is no run of whole bytes; cast the tensor to a type of 8 bits first");
+    out.byte_offset_ += first / in_a_byte;
+  } else {
+    out.byte_offset_ += first * ElementBytes(dtype_);
+  }
   out.capacity_ = out.strides_.empty() ? out.SpanBytes() : 0;
   return out;
 }
@@ -12504,6 +12795,11 @@ OPKIT_INLINE Tensor Tensor::Permute(const Dims& order) const {
   Tensor out = *this;
   out.shape_ = Shape(std::move(dims));
   out.strides_ = std::move(steps);
+  if (!IsPacked(dtype_)) return out;
+  if (!out.shape_.IsDense(out.strides_))
+    Fail(ErrorCode::kUnsupported, "cannot have its axes in the order ", order,
+         " without a copy; cast it to a type of 8 bits first");
+  out.strides_ = Dims();
   return out;
 }
 
@@ -12518,6 +12814,13 @@ OPKIT_INLINE bool Tensor::SpansOverlap(const Tensor& other) const {
 OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
                                        int64_t byte_offset, int64_t bytes) {
   Tensor out(storage->device());
+  static_cast<void>(MemoryBytes(shape, dtype));
+  if (IsPacked(dtype) && !layout.is_standard())
+    Throw(ErrorCode::kUnsupported, "elements of ", dtype, " are packed, and the layout '", layout,
+          "' is for whole bytes");
+  if (dtype != DType::kUndefined)
+    detail::CheckViewOf(*storage, dtype,
+                        layout.is_standard() && detail::IsAtObject(dtype, byte_offset));
   if (bytes < 0) bytes = storage->nbytes() - byte_offset;
   if (byte_offset < 0 || bytes < 0 || byte_offset > storage->nbytes() - bytes)
     Throw(ErrorCode::kOutOfRange, bytes, " bytes behind ", byte_offset,
@@ -12550,7 +12853,23 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   int64_t nbytes = 0;
   if (!IsDType(dtype)) [[unlikely]]
     Throw(ErrorCode::kInvalidArgument, "there is no dtype of number ", static_cast<int>(dtype));
-  if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
+  if (dtype == DType::kUndefined) return 0;
+  if (BitSize(dtype) == 0) [[unlikely]]
+    Throw(ErrorCode::kUnsupported, "a tensor cannot hold elements of ", dtype);
+  if (!detail::CountDenseBytes(shape.numel(), dtype, &nbytes))
+    Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
+          " has more bytes than a 64-bit count can hold");
+  return nbytes;
+}
+
+OPKIT_INLINE int64_t Tensor::ElementBytes(DType dtype) {
+  return IsObject(dtype) ? detail::ObjectBytes(dtype) : ItemSize(dtype);
+}
+
+OPKIT_INLINE int64_t Tensor::MemoryBytes(const Shape& shape, DType dtype) {
+  if (!IsObject(dtype)) return CheckedBytes(shape, dtype);
+  int64_t nbytes = 0;
+  if (!detail::CountDenseBytes(shape.numel(), dtype, &nbytes))
     Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
   return nbytes;
@@ -12567,15 +12886,22 @@ OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
 }
 
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
+  if (storage_ && storage_->objects() != detail::ObjectsOf(dtype)) return false;
   int64_t nbytes = 0;
-  return IsDType(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
-         nbytes <= capacity_ && (storage_ || nbytes == 0) &&
-         (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would be misaligned
+  if (!IsDType(dtype) || !detail::CountDenseBytes(shape.numel(), dtype, &nbytes) ||
+      nbytes > capacity_ || (!storage_ && nbytes > 0))
+    return false;
+  if (IsObject(dtype)) return detail::IsAtObject(dtype, byte_offset_);
+  const int64_t alignment = IsPacked(dtype) ? 1 : ItemSize(dtype);
+  return (byte_offset_ & (alignment - 1)) == 0;  // else its elements would be misaligned
 }
 
 OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
   try {
-    return AllocateStorage(MemoryDevice(device_), CheckedBytes(shape, dtype));
+    const int64_t nbytes = MemoryBytes(shape, dtype);
+    if (IsObject(dtype)) [[unlikely]]
+      return detail::AllocateObjects(MemoryDevice(device_), dtype, shape.numel(), nbytes);
+    return AllocateStorage(MemoryDevice(device_), nbytes);
   } catch (const Error& error) {
     Fail(error.code(), "cannot become ", dtype, shape, ": ", error.message());
   }
@@ -12590,14 +12916,17 @@ OPKIT_INLINE void Tensor::TakeMemory(Storage storage) {
 OPKIT_INLINE int64_t Tensor::SpanBytes() const {
   if (!layout_.is_standard()) return capacity_;
   if (numel() == 0) return 0;
-  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  if (strides_.empty()) return MemoryBytes(shape_, dtype_);
   int64_t last = 0;
   for (int i = 0; i < rank(); ++i) last += (shape_[i] - 1) * strides_[i];
-  return (last + 1) * ItemSize(dtype_);
+  return (last + 1) * ElementBytes(dtype_);
 }
 
 OPKIT_INLINE int64_t Tensor::ViewBytes() const {
-  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  if (strides_.empty()) return MemoryBytes(shape_, dtype_);
+  if (IsPacked(dtype_))
+    Throw(ErrorCode::kUnsupported, "elements of ", dtype_,
+          " are packed and cannot have the strides ", strides_, " in the shape ", shape_);
   if (strides_.size() != rank()) return -1;
   if (numel() == 0) return 0;
   int64_t end = 1, step = 0;
@@ -12605,23 +12934,30 @@ OPKIT_INLINE int64_t Tensor::ViewBytes() const {
     if (strides_[i] < 0 || __builtin_mul_overflow(shape_[i] - 1, strides_[i], &step) ||
         __builtin_add_overflow(end, step, &end))
       return -1;
-  return __builtin_mul_overflow(end, ItemSize(dtype_), &end) ? -1 : end;
+  return __builtin_mul_overflow(end, ElementBytes(dtype_), &end) ? -1 : end;
 }
 
 OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
-  const auto item = static_cast<size_t>(ItemSize(dtype_));
   const char* base = static_cast<const char*>(raw_data());
   if (numel() == 0) return;
   if (is_dense()) {
-    std::memcpy(out, base, static_cast<size_t>(nbytes()));
+    if (IsObject(dtype_))
+      detail::CopyObjects(dtype_, out, base, numel());
+    else
+      std::memcpy(out, base, static_cast<size_t>(nbytes()));
     return;
   }
+  const auto item = static_cast<size_t>(ElementBytes(dtype_));
   Dims index(shape_);
   for (int i = 0; i < rank(); ++i) index[i] = 0;
   for (int64_t n = numel(); n > 0; --n, out += item) {
     int64_t offset = 0;
     for (int i = 0; i < rank(); ++i) offset += index[i] * strides_[i];
-    std::memcpy(out, base + offset * static_cast<int64_t>(item), item);
+    const char* const from = base + offset * static_cast<int64_t>(item);
+    if (IsObject(dtype_))
+      detail::CopyObjects(dtype_, out, from, 1);
+    else
+      std::memcpy(out, from, item);
     for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i) index[i] = 0;
   }
 }
@@ -12663,6 +12999,13 @@ OPKIT_INLINE bool Attribute::SameTensor(const Tensor& a, const Tensor& b) {
   if (a.raw_data() == b.raw_data() && a.strides() == b.strides()) return true;
   if (!IsHostAccessible(a.device().type) || !a.initialized() || !b.initialized()) return false;
   const Tensor x = a.is_dense() ? a : a.Contiguous(), y = b.is_dense() ? b : b.Contiguous();
+  if (a.dtype() == DType::kString) return x.ToVector<std::string>() == y.ToVector<std::string>();
+  if (IsObject(a.dtype())) {
+    const auto elements = [](const Tensor& tensor) {
+      return static_cast<const Tensor*>(tensor.raw_data());
+    };
+    return std::equal(elements(x), elements(x) + x.numel(), elements(y), &SameTensor);
+  }
   return x.nbytes() == 0 ||
          std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
 }
@@ -13244,14 +13587,16 @@ OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
 
 OPKIT_INLINE void CopyElements(const Tensor& source, const Tensor& target, void* stream) {
   const CopyFunction copy = FindCopy(source, target);
-  if (target.nbytes() == 0) return;
+  if (target.numel() == 0) return;
   const bool on_host = copy == &CopyHost;
   if (!target.is_dense() || (!on_host && !source.is_dense()))
     Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source, " into ", target,
           " while one of them is strided");
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
   void* const to = target.raw_mutable_data();
-  if (on_host)
+  if (IsObject(target.dtype()))
+    CopyObjects(target.dtype(), to, dense.raw_data(), dense.numel());
+  else if (on_host)
     std::memmove(to, dense.raw_data(), Index(dense.nbytes()));
   else
     copy(to, MemoryDevice(target.device()), dense.raw_data(), MemoryDevice(source.device()),
@@ -13275,7 +13620,9 @@ OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : 
 
 OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
-  if (dense.nbytes() == 0) return;
+  if (dense.numel() == 0) return;
+  if (IsObject(dense.dtype()))  // the target is on the cpu, as the source is
+    return CopyObjects(dense.dtype(), target.raw_mutable_data(), dense.raw_data(), dense.numel());
   copy(target.raw_mutable_data(), MemoryDevice(target.device()), dense.raw_data(),
        MemoryDevice(source.device()), dense.nbytes(), stream);
 }
@@ -13811,6 +14158,7 @@ OPKIT_INLINE bool ThreadPool::StartWorker() {
       started->pool->WorkerMain(*started);
       return nullptr;
     };
+    const detail::DenormalScope own(false);  // a new thread inherits the creator's control register
     if (pthread_create(&worker->thread, nullptr, entry, worker) != 0) return false;
     idle_.StartSearching();  // for the new thread, which waits for start_mutex_
     worker->running = true;
@@ -14257,6 +14605,11 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor) {
   TensorInfo info(tensor.dtype(), tensor.shape());
+  if (tensor.dtype() > DType::kString && tensor.numel() > 0) [[unlikely]] {
+    const Tensor& first = *static_cast<const Tensor*>(tensor.raw_data());
+    info.holds_sequence = first.dtype() == DType::kSequence;
+    info.element = info.holds_sequence ? Of(first).element : first.dtype();
+  }
   info.device = tensor.device();
   info.layout = tensor.layout();
   return info;
@@ -14267,7 +14620,11 @@ OPKIT_INLINE TensorInfo TensorInfo::OfConstant(const Tensor& tensor) {
   return info;
 }
 OPKIT_INLINE std::string ToString(const TensorInfo& info) {
-  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape,
+  const std::string element = info.element == DType::kUndefined
+                                  ? ""
+                                  : StrCat(info.element, info.holds_sequence ? "[]" : "");
+  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype),
+                element.empty() ? "" : "<" + element + ">", info.shape,
                 info.layout.is_standard() ? "" : " in " + ToString(info.layout));
 }
 
@@ -14314,6 +14671,17 @@ OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
 }
 OPKIT_INLINE void InferenceContext::SetOutput(int i, DType dtype, const SymbolicShape& shape) {
   detail::Refine(def_, outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
+}
+OPKIT_INLINE void InferenceContext::SetOutput(int i, const TensorInfo& info) {
+  SetOutput(i, info.dtype, info.shape);
+  TensorInfo& output = outputs_[detail::Index(i)];
+  if (output.element != DType::kUndefined && info.element != DType::kUndefined &&
+      output.element != info.element)
+    Throw(ErrorCode::kTypeMismatch, "output ", i, " of ", def_, " is ", output,
+          ", but inference finds ", info);
+  if (info.element == DType::kUndefined) return;
+  output.element = info.element;
+  output.holds_sequence = info.holds_sequence;
 }
 OPKIT_INLINE void InferenceContext::SetInput(int i, DType dtype, const SymbolicShape& shape) {
   detail::Refine(def_, inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
@@ -14553,11 +14921,24 @@ inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value)
   values[Index(i)] = std::move(value);
 }
 OPKIT_INLINE void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
-                              const std::vector<TensorInfo>& infos) {
-  for (size_t i = 0; i < declared.size() && i < infos.size(); ++i)
-    if (!declared[i].Allows(infos[i].dtype))
-      Throw(ErrorCode::kTypeMismatch, what, " ", i, " '", declared[i].name, "' is ", infos[i],
-            ", expected one of ", declared[i].dtypes);
+                              const std::vector<TensorInfo>& infos, DType last) {
+  for (size_t i = 0; i < infos.size(); ++i) {
+    const DType found = infos[i].dtype;
+    // The values behind the last described value are more of its kind.
+    const ValueSchema* const value = i < declared.size() ? &declared[i]
+                                     : declared.empty()  ? nullptr
+                                                         : &declared.back();
+    const bool limited = i < declared.size() && !value->dtypes.empty();
+    if (limited ? value->Allows(found)
+                : !IsObject(found) || found <= last || (value && value->Allows(found))) [[likely]]
+      continue;
+    const std::string name = i < declared.size() ? StrCat(" '", value->name, "'") : std::string();
+    if (limited)
+      Throw(ErrorCode::kTypeMismatch, what, " ", i, name, " is ", infos[i], ", expected one of ",
+            value->dtypes);
+    Throw(ErrorCode::kTypeMismatch, what, " ", i, name, " is ", infos[i],
+          last == DType::kString ? ", expected a tensor" : ", expected a tensor of numbers");
+  }
 }
 inline bool LimitsDTypes(const std::vector<ValueSchema>& values) {
   for (const ValueSchema& value : values)
@@ -14716,7 +15097,11 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
         StrCat("in shape inference of ", context.def(), " with inputs", inputs));
   };
   try {
-    detail::CheckDTypes("input", inputs_, context.inputs());
+    const bool runs_graphs = needs_subgraph_ || runs_subgraphs_;  // they check their own values
+    const DType last = runs_graphs      ? DType::kOptional
+                       : takes_strings_ ? DType::kString
+                                        : DType::kUndefined;
+    detail::CheckDTypes("input", inputs_, context.inputs(), last);
     if (infer_ && (known || !needs_all_shapes_)) infer_(context);
     if (!infer_ && needs_subgraph_ && context.def().subgraphs().size() == 1)
       context.def().subgraphs()[0].graph->Infer(context);
@@ -14724,7 +15109,7 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
     for (size_t o = 0; o < outputs.size() && o < outputs_.size(); ++o)
       if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)
         outputs[o].dtype = outputs_[o].dtypes[0];
-    detail::CheckDTypes("output", outputs_, outputs);
+    detail::CheckDTypes("output", outputs_, outputs, last);
   } catch (const detail::NotKnownYet&) {
     if (known) fail();  // else the shapes cannot be inferred yet
   } catch (...) {
@@ -14761,9 +15146,11 @@ OPKIT_INLINE uint64_t OpSchema::Elements(const TensorInfo& info) {
 }
 OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
   constexpr uint64_t kMost = ~uint64_t{0} >> 1;
+  uint64_t bits = 0;
+  const auto item = static_cast<uint64_t>(BitSize(info.dtype));
+  if (!__builtin_mul_overflow(Elements(info), item, &bits)) return bits / 8 + (bits % 8 != 0);
   uint64_t bytes = 0;
-  const auto item = static_cast<uint64_t>(ItemSize(info.dtype));
-  return __builtin_mul_overflow(Elements(info), item, &bytes) || bytes > kMost ? kMost : bytes;
+  return __builtin_mul_overflow(Elements(info), item / 8, &bytes) || bytes > kMost ? kMost : bytes;
 }
 
 }}  // namespace opkit
@@ -17388,7 +17775,7 @@ const char* ProblemOfStruct(const Struct* it) {
 
 OPKIT_INLINE std::string ProblemOfView(const opkit_tensor* view) {
   if (const char* problem = ProblemOfStruct(view)) return problem;
-  if (view->dtype <= 0 || view->dtype >= kNumDTypes)
+  if (view->dtype <= 0 || view->dtype >= kNumPlainDTypes)
     return StrCat("has the dtype ", view->dtype, ", which does not exist");
   if (view->rank < 0 || view->rank > OPKIT_MAX_RANK) return StrCat("has the rank ", view->rank);
   if (view->device_type <= 0)
@@ -17480,6 +17867,7 @@ struct AbiAttribute : RefCounted {
     }
     for (size_t i = 0; i < all.tensors.size(); ++i) {
       const Tensor& tensor = all.tensors[i];
+      if (tensor.dtype() != DType::kUndefined) RequirePlain(tensor.dtype(), "attribute ", name);
       strides[i] = tensor.strides();
       views[i] = OpTensor(tensor.raw_mutable_data(), tensor.dtype(), tensor.shape().data(),
                           strides[i].data(), tensor.rank(), tensor.device());
@@ -17746,7 +18134,7 @@ class AbiValues {
   }
   DType dtype(size_t i, const char* what) const {
     const int32_t dtype = values_[i].dtype;
-    if (dtype < -1 || dtype >= kNumDTypes)
+    if (dtype < -1 || dtype >= kNumPlainDTypes)
       Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
             ", which does not exist");
     return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
@@ -17853,12 +18241,13 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
 // unknown for a library; in a program it throws kInvalidArgument.
 inline TensorInfo InfoOfAbi(const opkit_value& value) {
   TensorInfo info;
-  if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
+  if ((value.dtype < -1 || value.dtype >= kNumPlainDTypes || value.rank < -1 ||
        value.rank > OPKIT_MAX_RANK) &&
       !IsLoadedLibrary())
     Throw(ErrorCode::kInvalidArgument, "a value of a library has the dtype ", value.dtype,
           " and the rank ", value.rank);
-  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
+  if (value.dtype > 0 && value.dtype < kNumPlainDTypes)
+    info.dtype = static_cast<DType>(value.dtype);
   if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
   std::vector<Dim> dims;
   for (int axis = 0; axis < value.rank; ++axis) dims.push_back(DimOfAbi(value.dims[axis]));
@@ -18260,7 +18649,7 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
   }
   static Shape ShapeOfCall(const ResourceState& state, const char* what, int32_t dtype,
                            int32_t rank, const int64_t* shape) {
-    if (dtype <= 0 || dtype >= kNumDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
+    if (dtype <= 0 || dtype >= kNumPlainDTypes || rank < 0 || rank > OPKIT_MAX_RANK ||
         (rank > 0 && !IsUsable(shape)))
       Throw(ErrorCode::kInvalidArgument, what, " of dtype ", dtype, " and rank ", rank,
             " in operator ", state.op, " has no such dtype or rank, or a null shape");
@@ -18516,9 +18905,10 @@ struct OPKIT_IMAGE_LOCAL HostFunctions {
     if (IsUsable(identity)) *identity = ToAbi(CurrentInvocation());
   }
   static void Adopt(const opkit_invocation* identity, opkit_scope* scope) {
-    if (IsUsable(scope))
-      new (static_cast<void*>(scope)) InvocationScope(
-          InvocationScope::Adopt(IsUsable(identity) ? FromAbi(*identity) : CurrentInvocation()));
+    if (!IsUsable(scope)) return;
+    Invocation token = IsUsable(identity) ? FromAbi(*identity) : CurrentInvocation();
+    token.flushes_denormals = CurrentInvocation().flushes_denormals;  // the ABI has no place for it
+    new (static_cast<void*>(scope)) InvocationScope(InvocationScope::Adopt(token));
   }
 
   static void Defer(const opkit_call* call, opkit_completion** completion) {
@@ -19237,6 +19627,7 @@ class FunctionViews {
                                     tensor.layout() != op_.InputLayout(static_cast<int>(i))))
           [[unlikely]]
         Unreadable(i, tensor);
+      RequirePlain(tensor.dtype(), "input ", i, " of operator ", name());
       const Tensor* readable = &tensor;
       if (!tensor.is_dense() && !node_.record->Has(OPKIT_OP_ACCEPTS_STRIDES)) [[unlikely]] {
         CheckCopyable(i, tensor, run.resource.asynchronous);
@@ -21268,7 +21659,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     parameter.type = -1;
     if constexpr (std::is_same_v<From, ValueSchema>) {
       for (const DType dtype : from.dtypes)
-        parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
+        if (!IsObject(dtype)) parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
     } else {
       if (from.type) parameter.type = static_cast<int32_t>(*from.type);
       parameter.required = from.required;
@@ -21435,7 +21826,8 @@ class OpImport {
       to.doc = Text(one->doc, "a doc");
       if constexpr (requires { to.dtypes; }) {
         for (int dtype = 1; dtype < kNumDTypes; ++dtype)
-          if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
+          if (one->dtypes >> dtype & 1 && !IsObject(static_cast<DType>(dtype)))
+            to.dtypes.push_back(static_cast<DType>(dtype));
       } else {
         to.required = one->required != 0;
         if (one->type >= 0) to.type = static_cast<AttributeType>(one->type);

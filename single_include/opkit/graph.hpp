@@ -538,10 +538,10 @@ decltype(auto) InContext(F&& call, Context&& context) {
 #endif  // OPKIT_BASE_ERROR_HPP_
 
 // ---- opkit/core/dtype.hpp
-// Element types: the enumeration, the C++ type of each, and float16 and bfloat16 with their
-// conversions. complex64 is a pair of float32, complex128 a pair of float64. They are the dtypes of
-// std::complex, and of any other class with the same members and layout; this header does not
-// include <complex>.
+// Element types: the enumeration, the C++ type of each one of whole bytes, and float16
+// and bfloat16 with their conversions. complex64 is a pair of float32, complex128 a pair of
+// float64. They are the dtypes of std::complex, and of any other class with the same members and
+// layout; this header does not include <complex>.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -564,32 +564,121 @@ enum class DType : uint8_t {
   kFloat64,
   kComplex64,
   kComplex128,
+  kInt2,
+  kUInt2,
+  kInt4,
+  kUInt4,
+  kFloat4E2M1,
+  kFloat8E4M3FN,
+  kFloat8E4M3FNUZ,
+  kFloat8E5M2,
+  kFloat8E5M2FNUZ,
+  kFloat8E8M0,
+  kString,
+  kSequence,
+  kOptional,
 };
-inline constexpr int kNumDTypes = 16;
+inline constexpr int kNumDTypes = 29;
+// The dtypes below this number, bool to complex128, are the plain ones: their elements are whole
+// bytes, and every part of the toolkit handles them. A part that handles another dtype says so.
+inline constexpr int kNumPlainDTypes = 16;
 
 // True if the number is a dtype, kUndefined included. A number from a file or another host may be
 // invalid.
 constexpr bool IsDType(DType dtype) { return static_cast<int>(dtype) < kNumDTypes; }
 
-// Returns the number of bytes of one element; 0 for kUndefined and for an invalid number.
-constexpr int64_t ItemSize(DType dtype) {
-  constexpr uint8_t kSizes[kNumDTypes] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
-  return IsDType(dtype) ? kSizes[static_cast<int>(dtype)] : 0;
+// True for bool to complex128.
+constexpr bool IsPlain(DType dtype) {
+  return dtype != DType::kUndefined && static_cast<int>(dtype) < kNumPlainDTypes;
+}
+// True for the numbers of two and four bits: int2 to float4_e2m1fn. A byte has four or two of them,
+// the first one in the low bits.
+constexpr bool IsPacked(DType dtype) {
+  return dtype >= DType::kInt2 && dtype <= DType::kFloat4E2M1;
+}
+// True for string, sequence and optional, whose elements are C++ objects: std::string, or the
+// tensors of a sequence or an optional value (core/sequence.hpp).
+constexpr bool IsObject(DType dtype) { return dtype >= DType::kString && IsDType(dtype); }
+// True for the five floating-point types of one byte, and for float8_e8m0fnu, a power of two.
+constexpr bool IsFloat8(DType dtype) {
+  return dtype >= DType::kFloat8E4M3FN && dtype <= DType::kFloat8E8M0;
 }
 
 constexpr const char* ToString(DType dtype) {
-  constexpr const char* kNames[kNumDTypes] = {"undefined", "bool",    "int8",      "int16",
-                                              "int32",     "int64",   "uint8",     "uint16",
-                                              "uint32",    "uint64",  "float16",   "bfloat16",
-                                              "float32",   "float64", "complex64", "complex128"};
+  constexpr const char* kNames[kNumDTypes] = {"undefined",
+                                              "bool",
+                                              "int8",
+                                              "int16",
+                                              "int32",
+                                              "int64",
+                                              "uint8",
+                                              "uint16",
+                                              "uint32",
+                                              "uint64",
+                                              "float16",
+                                              "bfloat16",
+                                              "float32",
+                                              "float64",
+                                              "complex64",
+                                              "complex128",
+                                              "int2",
+                                              "uint2",
+                                              "int4",
+                                              "uint4",
+                                              "float4_e2m1fn",
+                                              "float8_e4m3fn",
+                                              "float8_e4m3fnuz",
+                                              "float8_e5m2",
+                                              "float8_e5m2fnuz",
+                                              "float8_e8m0fnu",
+                                              "string",
+                                              "sequence",
+                                              "optional"};
   return IsDType(dtype) ? kNames[static_cast<int>(dtype)] : "not a dtype";
 }
 
+// Returns the number of bits of one element; 0 if its size is not fixed: for kUndefined, string,
+// sequence, optional and an invalid number.
+constexpr int BitSize(DType dtype) {
+  constexpr uint8_t kBits[kNumDTypes] = {0,   8, 8, 16, 32, 64, 8, 16, 32, 64, 16, 16, 32, 64, 64,
+                                         128, 2, 2, 4,  4,  4,  8, 8,  8,  8,  8,  0,  0,  0};
+  return IsDType(dtype) ? kBits[static_cast<int>(dtype)] : 0;
+}
+
+namespace detail {
+[[noreturn]] OPKIT_COLD inline void ThrowNoItemSize(DType dtype) {
+  Throw(ErrorCode::kUnsupported, "elements of ", ToString(dtype), " are not whole bytes",
+        IsPacked(dtype) ? "; cast them to a type of 8 bits or more" : "");
+}
+}  // namespace detail
+
+// Returns the number of bytes of one element; 0 for kUndefined and for an invalid number. Error
+// (kUnsupported) for a packed dtype, and for string, sequence and optional.
+constexpr int64_t ItemSize(DType dtype) {
+  if (IsPacked(dtype) || (IsDType(dtype) && dtype >= DType::kString)) [[unlikely]]
+    detail::ThrowNoItemSize(dtype);
+  return BitSize(dtype) / 8;
+}
+
+// Returns the number of bytes of `count` neighbouring elements; a packed dtype fills the last byte
+// with zero bits. The bytes must fit in 64 bits. Error (kUnsupported) for string, sequence and
+// optional.
+constexpr int64_t BytesOf(int64_t count, DType dtype) {
+  if (!IsPacked(dtype)) [[likely]]
+    return count * ItemSize(dtype);
+  const int64_t in_a_byte = 8 / BitSize(dtype);
+  return count / in_a_byte + (count % in_a_byte != 0);
+}
+
+// True for float16 to float64, true for int8 to uint64, and true for the two complex types. No
+// other dtype is one of these three kinds.
 constexpr bool IsFloatingPoint(DType dtype) {
   return dtype >= DType::kFloat16 && dtype <= DType::kFloat64;
 }
 constexpr bool IsInteger(DType dtype) { return dtype >= DType::kInt8 && dtype <= DType::kUInt64; }
-constexpr bool IsComplex(DType dtype) { return dtype >= DType::kComplex64; }
+constexpr bool IsComplex(DType dtype) {
+  return dtype == DType::kComplex64 || dtype == DType::kComplex128;
+}
 
 // IEEE 754 binary16. Conversions round to nearest, ties to even; overflow becomes infinity; NaN
 // stays NaN; subnormals are kept.
@@ -668,6 +757,8 @@ constexpr DType DTypeOfImpl() {
     return DType::kFloat32;
   else if constexpr (std::is_same_v<T, double>)
     return DType::kFloat64;
+  else if constexpr (std::is_same_v<T, std::string>)
+    return DType::kString;
   else if constexpr (std::is_same_v<T, float16>)
     return DType::kFloat16;
   else if constexpr (std::is_same_v<T, bfloat16>)
@@ -676,6 +767,8 @@ constexpr DType DTypeOfImpl() {
     return DType::kComplex64;
   else if constexpr (ComplexOf<T, double>)
     return DType::kComplex128;
+  else if constexpr (requires { DType{T::kElementDType}; })
+    return T::kElementDType;  // the types of float8.hpp
   else if constexpr (!std::is_integral_v<T>)
     return DType::kUndefined;
   else if constexpr (sizeof(T) > 8)
@@ -696,9 +789,14 @@ constexpr DType DTypeOfImpl() {
 template <class T>
 inline constexpr DType kDTypeOf = detail::DTypeOfImpl<std::remove_cv_t<T>>();
 
+// Types of which operators compute, and whose elements are plain bytes.
+template <class T>
+concept Element = kDTypeOf<T> != DType::kUndefined && !std::is_same_v<T, std::string>;
+namespace detail {
 // Types that a tensor can hold.
 template <class T>
-concept Element = kDTypeOf<T> != DType::kUndefined;
+concept TensorElement = Element<T> || std::is_same_v<T, std::string>;
+}  // namespace detail
 
 // Returns the DType of a name such as "float32"; kUndefined for other names.
 inline DType DTypeFromName(std::string_view name) {
@@ -1621,9 +1719,16 @@ class StorageBlock final : public RefCounted {
       : device_(device), nbytes_(nbytes), allocator_(&GetAllocator(device.type)) {
     data_ = allocator_->Allocate(nbytes, device.index);
   }
-  // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive.
-  StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context)
-      : device_(device), data_(data), nbytes_(nbytes), deleter_(deleter), context_(context) {}
+  // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive. `objects` is
+  // the dtype of the C++ objects that fill the memory, such as kString; kUndefined for plain bytes.
+  StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context,
+               DType objects = DType::kUndefined)
+      : device_(device),
+        objects_(objects),
+        data_(data),
+        nbytes_(nbytes),
+        deleter_(deleter),
+        context_(context) {}
   OPKIT_NOINLINE ~StorageBlock() override {
     if (allocator_)
       allocator_->Deallocate(data_, nbytes_);
@@ -1634,6 +1739,9 @@ class StorageBlock final : public RefCounted {
   Device device() const { return device_; }
   void* data() const { return data_; }
   int64_t nbytes() const { return nbytes_; }
+  // Returns the dtype of the objects in the memory; kUndefined for plain bytes. A tensor of objects
+  // views only memory with objects of its dtype, and another tensor only plain bytes.
+  DType objects() const { return objects_; }
   // True for adopted memory without a deleter, which its owner keeps alive.
   bool is_foreign() const { return !allocator_ && !deleter_; }
   // Moves a view of foreign memory to other memory of the same device. No other handle may exist.
@@ -1648,6 +1756,7 @@ class StorageBlock final : public RefCounted {
 
  private:
   Device device_;
+  DType objects_ = DType::kUndefined;
   void* data_ = nullptr;
   int64_t nbytes_;
   Allocator* allocator_ = nullptr;
@@ -1664,8 +1773,9 @@ inline Storage AllocateStorage(Device device, int64_t nbytes) {
 }
 inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
                             detail::StorageBlock::Deleter deleter = nullptr,
-                            void* context = nullptr) {
-  return detail::MakeIntrusive<detail::StorageBlock>(device, data, nbytes, deleter, context);
+                            void* context = nullptr, DType objects = DType::kUndefined) {
+  return detail::MakeIntrusive<detail::StorageBlock>(device, data, nbytes, deleter, context,
+                                                     objects);
 }
 
 }}  // namespace opkit
@@ -1675,6 +1785,8 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 // ---- opkit/core/tensor.hpp
 // Tensor: dtype, shape, strides, device and layout over a Storage and a byte offset. Copying a
 // Tensor is cheap and shares its bytes; CopyFrom copies them. Operators read and write Tensors.
+// A tensor of a packed dtype (int4 and others) is dense, in the standard layout: its views begin at
+// a whole byte.
 #ifndef OPKIT_CORE_TENSOR_HPP_
 #define OPKIT_CORE_TENSOR_HPP_
 
@@ -1703,26 +1815,29 @@ class Tensor {
     Resize(std::move(shape), dtype);
   }
   // Views `storage` from `byte_offset` on; `strides` are in elements and not negative; empty means
-  // dense.
+  // dense. Error (kUnsupported) for strides of a packed dtype that are not dense.
   Tensor(Storage storage, int64_t byte_offset, Shape shape, DType dtype, Dims strides = {});
 
   // Copies `values` into a new row-major tensor on the CPU. Error (kInvalidArgument) when the
   // counts differ.
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor From(Shape shape, std::initializer_list<T> values) {
     return From(std::move(shape), values.begin(), values.size());
   }
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor From(Shape shape, const T* values, size_t count) {
     if (static_cast<int64_t>(count) != shape.numel())
       Throw(ErrorCode::kInvalidArgument, "shape ", shape, " holds ", shape.numel(),
             " elements, but ", count, " values were given");
     Tensor out(std::move(shape), kDTypeOf<T>);
-    if (count) std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
+    if constexpr (std::is_same_v<T, std::string>)
+      for (size_t i = 0; i < count; ++i) out.mutable_data<T>()[i] = values[i];
+    else if (count)
+      std::memcpy(out.raw_mutable_data(), values, count * sizeof(T));
     return out;
   }
   // Takes a vector, span or array of T.
-  template <Element T, class Range>
+  template <detail::TensorElement T, class Range>
     requires requires(const Range& range) {
       { range.data() } -> std::convertible_to<const T*>;
       range.size();
@@ -1731,26 +1846,28 @@ class Tensor {
     return From(std::move(shape), values.data(), values.size());
   }
   template <class Range>
-    requires Element<typename Range::value_type>
+    requires detail::TensorElement<typename Range::value_type>
   static Tensor From(Shape shape, const Range& values) {
     return From(std::move(shape), values.data(), values.size());
   }
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor Scalar(T value) {
     return From<T>({}, {value});
   }
   // Views the caller's memory, which must outlive every tensor that shares it. Error
   // (kInvalidArgument) for a null pointer if the shape has elements.
-  template <Element T>
+  template <detail::TensorElement T>
   static Tensor FromExternal(T* data, Shape shape, Device device = {}) {
     Tensor out(device);
-    const int64_t nbytes = CheckedBytes(shape, kDTypeOf<T>);
+    constexpr DType dtype = kDTypeOf<T>;
+    const int64_t nbytes = MemoryBytes(shape, dtype);
     if (!data && nbytes > 0)
-      Throw(ErrorCode::kInvalidArgument, "expected memory for ", shape, " of ", kDTypeOf<T>,
+      Throw(ErrorCode::kInvalidArgument, "expected memory for ", shape, " of ", dtype,
             ", found a null pointer");
-    out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes);
+    out.storage_ = AdoptStorage(device, const_cast<std::remove_const_t<T>*>(data), nbytes, nullptr,
+                                nullptr, IsObject(dtype) ? dtype : DType::kUndefined);
     out.shape_ = std::move(shape);
-    out.dtype_ = kDTypeOf<T>;
+    out.dtype_ = dtype;
     out.capacity_ = nbytes;
     return out;
   }
@@ -1769,7 +1886,7 @@ class Tensor {
                   "its bytes");
     return 0;
   }
-  int64_t nbytes() const { return numel() * ItemSize(dtype_); }
+  int64_t nbytes() const { return BytesOf(numel(), dtype_); }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
   const Layout& layout() const { return layout_; }
@@ -1799,14 +1916,14 @@ class Tensor {
 
   // Returns the first element's address; elements follow `strides()`. Errors: kTypeMismatch for
   // another T, kUninitialized.
-  template <Element T>
+  template <detail::TensorElement T>
   const T* data() const {
     CheckHolds(kDTypeOf<T>);
     return static_cast<const T*>(raw_data());
   }
   // Returns the first element's address for writing; a tensor that has no dtype yet takes T and is
   // allocated.
-  template <Element T>
+  template <detail::TensorElement T>
   T* mutable_data() {
     if (dtype_ == DType::kUndefined) Resize(shape_, kDTypeOf<T>);
     CheckHolds(kDTypeOf<T>, "; to write another dtype call Resize(shape, dtype) first");
@@ -1823,7 +1940,7 @@ class Tensor {
   }
   // Returns the elements in row-major order. Error (kUnsupported) for a tensor that the host cannot
   // reach.
-  template <Element T>
+  template <detail::TensorElement T>
   std::vector<T> ToVector() const {
     CheckHolds(kDTypeOf<T>);
     CheckStandard("ToVector");
@@ -1866,10 +1983,11 @@ class Tensor {
   // Returns the same memory under another shape of equal element count. One extent may be -1.
   Tensor View(const Dims& dims) const;
   // Returns the elements [begin, end) of `axis`, in the same memory. Resizing a slice never reaches
-  // beyond it.
+  // beyond it. Error (kUnsupported) for a packed dtype unless the slice is dense, begins at a whole
+  // byte, and ends at one or at the end of the tensor.
   Tensor Slice(int axis, int64_t begin, int64_t end) const;
   // Returns the same memory with its axes in another order: axis i of the result is axis order[i]
-  // of this tensor.
+  // of this tensor. Error (kUnsupported) for a packed dtype unless the elements stay in order.
   Tensor Permute(const Dims& order) const;
 
   // True when the bytes from the first to the last element overlap those of `other`.
@@ -1891,11 +2009,14 @@ class Tensor {
   // row-major.
   OPKIT_COLD friend std::string ToString(const Tensor& tensor);
 
-  // Returns the number of bytes of a dense tensor of this shape and dtype. Error (kOutOfRange) past
-  // int64.
+  // Returns the number of bytes of a dense tensor of this shape and dtype. Errors: kOutOfRange past
+  // int64, kUnsupported for a dtype whose elements are no bytes.
   static int64_t CheckedBytes(const Shape& shape, DType dtype);
 
  private:
+  // The same as CheckedBytes and ItemSize, with the size of the C++ objects for IsObject(dtype).
+  static int64_t MemoryBytes(const Shape& shape, DType dtype);
+  static int64_t ElementBytes(DType dtype);
   template <class... Parts>
   [[noreturn]] OPKIT_COLD void Fail(ErrorCode code, const Parts&... parts) const {
     FailJoined(code, {parts...});
@@ -1938,6 +2059,13 @@ class Tensor {
   Device device_;
   DType dtype_ = DType::kUndefined;
 };
+
+namespace detail {
+// Copies elements of string, sequence or optional one after the other. The memories are equal or do
+// not overlap. An element of a sequence or an optional value is a handle: the copy shares its
+// memory.
+void CopyObjects(DType dtype, void* to, const void* from, int64_t count);
+}  // namespace detail
 
 }}  // namespace opkit
 
@@ -2926,6 +3054,52 @@ class CPUContext {
 
 #endif  // OPKIT_DEVICE_CONTEXT_HPP_
 
+// ---- opkit/base/denormals.hpp
+// SetFlushDenormals: makes this thread's floating-point unit take denormal numbers (smaller than
+// 1.2e-38 in float32) as zeros, in operands and in results. Many CPUs compute with denormal numbers
+// a hundred times slower than with others. InvocationScope calls it for a plan that asks for it.
+#ifndef OPKIT_BASE_DENORMALS_HPP_
+#define OPKIT_BASE_DENORMALS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The bits of the thread's control register that flush denormal numbers: FTZ and DAZ of MXCSR on
+// x86, FZ and FZ16 of FPCR on ARM64; 0 on CPUs for which opkit does not know the register.
+#if defined(__x86_64__) || defined(__SSE2__)
+inline constexpr uint64_t kFlushDenormalBits = 0x8040;
+inline uint64_t ReadFloatControl() { return __builtin_ia32_stmxcsr(); }
+inline void WriteFloatControl(uint64_t bits) {
+  __builtin_ia32_ldmxcsr(static_cast<unsigned>(bits));
+}
+#elif defined(__aarch64__)
+inline constexpr uint64_t kFlushDenormalBits = 0x1080000;
+inline uint64_t ReadFloatControl() {
+  uint64_t bits;
+  asm volatile("mrs %0, fpcr" : "=r"(bits));
+  return bits;
+}
+inline void WriteFloatControl(uint64_t bits) { asm volatile("msr fpcr, %0" : : "r"(bits)); }
+#else
+inline constexpr uint64_t kFlushDenormalBits = 0;
+inline uint64_t ReadFloatControl() { return 0; }
+inline void WriteFloatControl(uint64_t) {}
+#endif
+
+// The bits of this thread from before SetFlushDenormals(true): a program may have set them.
+inline constinit thread_local uint64_t t_own_denormal_bits = 0;
+
+// With true, sets the bits; with false, puts back those from before. Calls alternate.
+OPKIT_NOINLINE inline void SetFlushDenormals(bool flushes) {
+  const uint64_t now = ReadFloatControl();
+  if (flushes) t_own_denormal_bits = now & kFlushDenormalBits;
+  WriteFloatControl((now & ~kFlushDenormalBits) |
+                    (flushes ? kFlushDenormalBits : t_own_denormal_bits));
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_BASE_DENORMALS_HPP_
+
 // ---- opkit/base/interned_names.hpp
 // Interned names: each name has a number for the life of the process. The name of a library's
 // object can be printed after the library is unloaded.
@@ -2987,6 +3161,9 @@ struct Invocation {
   // The interned path of this custom operator, or of the nearest custom operator around it:
   // "Outer::MyOp". 0 outside of custom operators, and while no profile is recorded.
   uint32_t custom = 0;
+  // The work takes denormal numbers as zeros (PlanOptions::schedule.flush_denormals): a thread that
+  // adopts the token sets its floating-point unit so for the scope's life.
+  bool flushes_denormals = false;
   friend bool operator==(const Invocation&, const Invocation&) = default;
 };
 
@@ -3104,7 +3281,7 @@ class InvocationScope {
  public:
   explicit InvocationScope(Invocation::Kind kind) : previous_(detail::t_invocation.current) {
     detail::t_invocation.current = {detail::NextInvocationIds(1), previous_.id, kind,
-                                    previous_.custom};
+                                    previous_.custom, previous_.flushes_denormals};
   }
   // Calls `names()` only while a profile is recorded.
   template <class Names>
@@ -3131,7 +3308,7 @@ class InvocationScope {
   ~InvocationScope() {
     if (sink_) [[unlikely]]
       sink_->Close();
-    detail::t_invocation.current = previous_;
+    SwitchTo(previous_);
   }
 
   bool is_recorded() const { return static_cast<bool>(sink_); }
@@ -3139,10 +3316,15 @@ class InvocationScope {
  private:
   template <class Names>
   InvocationScope(Invocation token, Names names) : previous_(detail::t_invocation.current) {
-    detail::t_invocation.current = token;
+    SwitchTo(token);
     if (detail::SpanSink* sink = detail::CurrentSpanSink();
         sink && token.id != 0 && token.id != previous_.id) [[unlikely]]
       Open(*sink, names(), nullptr, /*adopted=*/true);
+  }
+  static void SwitchTo(const Invocation& invocation) {
+    if (detail::t_invocation.current.flushes_denormals != invocation.flushes_denormals) [[unlikely]]
+      detail::SetFlushDenormals(invocation.flushes_denormals);
+    detail::t_invocation.current = invocation;
   }
   void Open(detail::SpanSink& sink, detail::SpanNames names, const Device* device, bool adopted) {
     sink.Open(detail::t_invocation.current, names, device, adopted);
@@ -3154,6 +3336,21 @@ class InvocationScope {
 };
 
 namespace detail {
+
+// Makes this thread, and the work that it pushes, take denormal numbers as zeros or not, for the
+// scope's life.
+class DenormalScope {
+ public:
+  explicit DenormalScope(bool flushes) : scope_(InvocationScope::Adopt(With(flushes))) {}
+
+ private:
+  static Invocation With(bool flushes) {
+    Invocation now = CurrentInvocation();
+    now.flushes_denormals = flushes;
+    return now;
+  }
+  const InvocationScope scope_;
+};
 
 // The id of this thread's IssueScope; 0 outside of one.
 inline constinit thread_local uint64_t t_issuer = 0;
@@ -4652,13 +4849,13 @@ struct AttributeSchema {
 struct ValueSchema {
   std::string name;
   std::string doc;
-  std::vector<DType> dtypes;  // empty: any
+  std::vector<DType> dtypes;  // empty: any but string, sequence and optional
 
   // True if the dtype is allowed, or unknown.
   bool Allows(DType dtype) const {
     for (const DType allowed : dtypes)
       if (allowed == dtype) return true;
-    return dtypes.empty() || dtype == DType::kUndefined;
+    return dtype == DType::kUndefined || (dtypes.empty() && !IsObject(dtype));
   }
 };
 
@@ -4680,6 +4877,10 @@ struct TensorInfo {
   SymbolicShape shape;
   Device device;
   Layout layout;
+  // For a sequence or an optional value: the dtype of the tensors in it, and whether an optional
+  // value holds a sequence of them. Unknown for other values.
+  DType element = DType::kUndefined;
+  bool holds_sequence = false;
   const Tensor* constant = nullptr;  // the value's data if known; not owned
 
   TensorInfo() = default;
@@ -4750,6 +4951,8 @@ class InferenceContext {
   // Refines the dtype and shape of a value; an undefined dtype or unknown extent adds nothing.
   // Throws kTypeMismatch or kInvalidArgument, showing both sides, if the two contradict each other.
   void SetOutput(int i, DType dtype, const SymbolicShape& shape);
+  // Also refines what is known about the elements of a sequence or an optional value.
+  void SetOutput(int i, const TensorInfo& info);
   void SetInput(int i, DType dtype, const SymbolicShape& shape);
   // Sets dtype, shape and elements of an output that depends only on shapes and attributes
   // (operator Shape). The shapes of its consumers can then be inferred too.
@@ -5101,9 +5304,10 @@ struct AttributeRules {
 // form of an inference function to a function of an InferenceContext.
 struct AncestorForm {};
 
-// Throws kTypeMismatch if a known dtype is not among the declared ones.
+// Throws kTypeMismatch if a known dtype is not among the declared ones. If none is declared, allows
+// the dtypes up to `last`, and those of numbers.
 OPKIT_COLD void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
-                            const std::vector<TensorInfo>& infos);
+                            const std::vector<TensorInfo>& infos, DType last = DType::kUndefined);
 
 }  // namespace detail
 
@@ -5259,6 +5463,8 @@ class OpSchema {
   // kTypeMismatch for another dtype.
   OpSchema& Input(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
   OpSchema& Output(int i, std::string name, std::string doc = {}, std::vector<DType> dtypes = {});
+  // Declares that the inputs and outputs whose dtypes are not limited also take strings.
+  OpSchema& TakesStrings() { return takes_strings_ = true, *this; }
   OpSchema& Doc(std::string doc) { return doc_ = std::move(doc), *this; }
   // Hides the operator in the reference of operators.
   OpSchema& Private() { return private_ = true, *this; }
@@ -5416,7 +5622,7 @@ class OpSchema {
   bool needs_all_shapes_ = false, private_ = false, internal_ = false;
   bool inputs_cross_devices_ = false, stateful_ = false, runs_differ_ = false,
        needs_subgraph_ = false, standard_ = false;
-  bool runs_subgraphs_ = false;
+  bool runs_subgraphs_ = false, takes_strings_ = false;
   // Mutable because const members call them; their results must not depend on earlier calls.
   mutable MutationFunction mutates_;
   mutable InferenceFunction infer_;
@@ -8518,7 +8724,9 @@ class Graph {
   // An input and a constant of the graph.
   struct Input {
     std::string name;
-    TensorInfo info;  // dtype, shape (symbols and unknown extents allowed) and device
+    TensorInfo info;            // dtype, shape (symbols and unknown extents allowed) and device
+    Tensor default_value = {};  // read by runs that are given no tensor; without dtype: none
+    bool has_default() const { return default_value.initialized(); }
   };
   struct Constant {
     std::string name;
@@ -8528,6 +8736,14 @@ class Graph {
   // Throws kAlreadyExists if the graph makes a value of that name already, and kInvalidArgument for
   // an empty name. So do AddConstant and AddConstantInLayout.
   Graph& AddInput(std::string name, DType dtype, SymbolicShape shape, Device device = {});
+  // Takes the dtype, shape, device, the type of the elements and the default from `input`. Throws
+  // like the other AddInput and SetDefault.
+  Graph& AddInput(Input input);
+  // Gives an input a tensor that runs read if they are given none. It is no constant: passes do not
+  // use its elements, since a run may be given another tensor. Throws kNotFound for a name that is
+  // no input, and kUninitialized, kTypeMismatch or kInvalidArgument for a tensor that a run could
+  // not be given: it must have data, the input's dtype, shape and device, and the standard layout.
+  Graph& SetDefault(std::string_view name, Tensor value);
   // Converts a tensor in another layout to the standard layout. Throws kInvalidArgument for a
   // tensor without data.
   Graph& AddConstant(std::string name, Tensor value);
@@ -8617,6 +8833,7 @@ class Graph {
     const Declaration* found = Find(name);
     return found && found->source == source ? found : nullptr;
   }
+  static void CheckDefault(const Input& input, const Tensor& value);
   void Declare(const std::string& name, Source source, size_t index);
   void Set(const std::string& name, Source source, size_t index);
   // Throws kAlreadyExists if a new node makes a value that has a producer other than node
@@ -9358,6 +9575,13 @@ struct PlanOptions {
     // Nodes are called in one fixed order, whatever the number of threads.
     bool deterministic = false;
     ReplayMode mode = ReplayMode::kAuto;
+    // The threads of a run take denormal numbers (below 1.2e-38 in float32) as zeros, in operands
+    // and in results. Many CPUs compute with denormal numbers a hundred times slower: sound that
+    // fades out in a recursive filter is an example. The mode of the caller's thread is put back
+    // when the run ends or fails, and work of other plans on the same threads is not affected.
+    // Nodes that Compile evaluates are not flushed, and threads that an operator's library starts
+    // by itself have their own mode. Compile throws kUnsupported on a CPU other than x86 and ARM64.
+    bool flush_denormals = false;
   };
 
   // Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.
@@ -9634,7 +9858,8 @@ class Executor : public detail::Observable<Executor> {
   // Returns the plan that runs.
   const Plan& plan() const;
 
-  // Runs with these inputs and the bound tensors. Throws kNotFound for a name that is no input;
+  // Runs with these inputs and the bound tensors; another input with a default reads that
+  // (Graph::SetDefault). Throws kNotFound for a name that is no input;
   // kInvalidArgument, kTypeMismatch or kUninitialized for a tensor that does not fit the graph's
   // declaration; kInvalidArgument for an input without a tensor; and kFailedPrecondition during
   // another run. Throws kDeadlineExceeded after `timeout`, and kCancelled after Cancel: no further
@@ -10605,6 +10830,68 @@ OPKIT_INLINE Allocator* SetAllocator(DeviceType type, Allocator* allocator) {
 #define OPKIT_CORE_IMPL_TENSOR_IPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Returns the number of bytes of an element that is a C++ object.
+constexpr int64_t ObjectBytes(DType dtype) {
+  return static_cast<int64_t>(dtype == DType::kString ? sizeof(std::string) : sizeof(Tensor));
+}
+// True at the begin of an object, and for elements that are not objects.
+constexpr bool IsAtObject(DType dtype, int64_t byte_offset) {
+  return !IsObject(dtype) || byte_offset % ObjectBytes(dtype) == 0;
+}
+// Counts the bytes of `count` neighbouring elements; false if 64 bits cannot count them.
+inline bool CountDenseBytes(int64_t count, DType dtype, int64_t* bytes) {
+  if (IsPacked(dtype)) {
+    *bytes = BytesOf(count, dtype);
+    return true;
+  }
+  return !__builtin_mul_overflow(count, IsObject(dtype) ? ObjectBytes(dtype) : ItemSize(dtype),
+                                 bytes);
+}
+
+template <class T>
+Storage AllocateObjectsOf(Device device, DType dtype, int64_t count, int64_t nbytes) {
+  std::unique_ptr<T[]> objects;
+  try {
+    objects = std::make_unique<T[]>(static_cast<size_t>(count));
+  } catch (const std::bad_alloc&) {
+    Throw(ErrorCode::kOutOfMemory, "no memory for ", count, " elements of ", dtype);
+  }
+  Storage storage = AdoptStorage(
+      device, objects.get(), nbytes, [](void* data, void*) { delete[] static_cast<T*>(data); },
+      nullptr, dtype);
+  static_cast<void>(objects.release());
+  return storage;
+}
+// Allocates and constructs elements of string, sequence or optional. Errors: kUnsupported on
+// another device than the CPU, kOutOfMemory.
+inline Storage AllocateObjects(Device device, DType dtype, int64_t count, int64_t nbytes) {
+  if (device.type != DeviceType::kCPU)
+    Throw(ErrorCode::kUnsupported, "elements of ", dtype, " are on the cpu only");
+  return dtype == DType::kString ? AllocateObjectsOf<std::string>(device, dtype, count, nbytes)
+                                 : AllocateObjectsOf<Tensor>(device, dtype, count, nbytes);
+}
+// Returns the dtype for StorageBlock::objects().
+constexpr DType ObjectsOf(DType dtype) { return IsObject(dtype) ? dtype : DType::kUndefined; }
+// Throws kTypeMismatch for a view of bytes as objects, of objects as bytes, or of other objects.
+inline void CheckViewOf(const StorageBlock& storage, DType dtype, bool at_object) {
+  if (storage.objects() == ObjectsOf(dtype) && (at_object || !IsObject(dtype))) [[likely]]
+    return;
+  Throw(ErrorCode::kTypeMismatch, "memory of ",
+        storage.objects() == DType::kUndefined ? "plain elements" : ToString(storage.objects()),
+        " cannot be viewed as ", dtype, at_object ? "" : " from the middle of an element on");
+}
+
+OPKIT_INLINE void CopyObjects(DType dtype, void* to, const void* from, int64_t count) {
+  if (to == from) return;
+  if (dtype == DType::kString)
+    std::copy_n(static_cast<const std::string*>(from), count, static_cast<std::string*>(to));
+  else
+    std::copy_n(static_cast<const Tensor*>(from), count, static_cast<Tensor*>(to));
+}
+
+}  // namespace detail
 
 OPKIT_INLINE Tensor::Tensor(const Tensor&) = default;
 OPKIT_INLINE Tensor& Tensor::operator=(const Tensor&) = default;
@@ -10620,12 +10907,14 @@ OPKIT_INLINE Tensor::Tensor(Storage storage, int64_t byte_offset, Shape shape, D
   if (!storage_ || dtype == DType::kUndefined || !IsDType(dtype))
     Throw(ErrorCode::kInvalidArgument, "a view ", dtype, shape_, " needs ",
           storage_ ? "a dtype" : "a storage");
+  static_cast<void>(MemoryBytes(shape_, dtype));
+  detail::CheckViewOf(*storage_, dtype, detail::IsAtObject(dtype, byte_offset));
   device_ = storage_->device();
+  if (shape_.IsDense(strides_)) strides_ = Dims();
   const int64_t needed = ViewBytes();
   if (byte_offset < 0 || needed < 0 || byte_offset > storage_->nbytes() - needed)
     Throw(ErrorCode::kOutOfRange, "a view ", dtype, shape_, " with strides", strides_, " at byte ",
           byte_offset, " does not fit in its storage of ", storage_->nbytes(), " bytes");
-  if (shape_.IsDense(strides_)) strides_ = Dims();
   if (strides_.empty()) capacity_ = needed;
 }
 
@@ -10736,9 +11025,18 @@ OPKIT_INLINE Tensor Tensor::Slice(int axis, int64_t begin, int64_t end) const {
   Dims dims(shape_);
   dims[axis] = end - begin;
   out.shape_ = Shape(std::move(dims));
-  if (out.numel() > 0) out.byte_offset_ += begin * strides()[axis] * ItemSize(dtype_);
+  const int64_t first = out.numel() > 0 ? begin * strides()[axis] : 0;
   out.strides_ = strides();
   if (out.shape_.IsDense(out.strides_)) out.strides_ = Dims();
+  if (IsPacked(dtype_)) {
+    const int64_t in_a_byte = 8 / BitSize(dtype_), last = first + out.numel();
+    if (out.has_strides() || first % in_a_byte != 0 || (last % in_a_byte != 0 && last != numel()))
+      Fail(ErrorCode::kUnsupported, "slice [", begin, ", ", end, ") of axis ", axis,
+           " is no run of whole bytes; cast the tensor to a type of 8 bits first");
+    out.byte_offset_ += first / in_a_byte;
+  } else {
+    out.byte_offset_ += first * ElementBytes(dtype_);
+  }
   out.capacity_ = out.strides_.empty() ? out.SpanBytes() : 0;
   return out;
 }
@@ -10761,6 +11059,11 @@ OPKIT_INLINE Tensor Tensor::Permute(const Dims& order) const {
   Tensor out = *this;
   out.shape_ = Shape(std::move(dims));
   out.strides_ = std::move(steps);
+  if (!IsPacked(dtype_)) return out;
+  if (!out.shape_.IsDense(out.strides_))
+    Fail(ErrorCode::kUnsupported, "cannot have its axes in the order ", order,
+         " without a copy; cast it to a type of 8 bits first");
+  out.strides_ = Dims();
   return out;
 }
 
@@ -10775,6 +11078,13 @@ OPKIT_INLINE bool Tensor::SpansOverlap(const Tensor& other) const {
 OPKIT_INLINE Tensor Tensor::FromLayout(Storage storage, Shape shape, DType dtype, Layout layout,
                                        int64_t byte_offset, int64_t bytes) {
   Tensor out(storage->device());
+  static_cast<void>(MemoryBytes(shape, dtype));
+  if (IsPacked(dtype) && !layout.is_standard())
+    Throw(ErrorCode::kUnsupported, "elements of ", dtype, " are packed, and the layout '", layout,
+          "' is for whole bytes");
+  if (dtype != DType::kUndefined)
+    detail::CheckViewOf(*storage, dtype,
+                        layout.is_standard() && detail::IsAtObject(dtype, byte_offset));
   if (bytes < 0) bytes = storage->nbytes() - byte_offset;
   if (byte_offset < 0 || bytes < 0 || byte_offset > storage->nbytes() - bytes)
     Throw(ErrorCode::kOutOfRange, bytes, " bytes behind ", byte_offset,
@@ -10807,7 +11117,23 @@ OPKIT_INLINE int64_t Tensor::CheckedBytes(const Shape& shape, DType dtype) {
   int64_t nbytes = 0;
   if (!IsDType(dtype)) [[unlikely]]
     Throw(ErrorCode::kInvalidArgument, "there is no dtype of number ", static_cast<int>(dtype));
-  if (__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes))
+  if (dtype == DType::kUndefined) return 0;
+  if (BitSize(dtype) == 0) [[unlikely]]
+    Throw(ErrorCode::kUnsupported, "a tensor cannot hold elements of ", dtype);
+  if (!detail::CountDenseBytes(shape.numel(), dtype, &nbytes))
+    Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
+          " has more bytes than a 64-bit count can hold");
+  return nbytes;
+}
+
+OPKIT_INLINE int64_t Tensor::ElementBytes(DType dtype) {
+  return IsObject(dtype) ? detail::ObjectBytes(dtype) : ItemSize(dtype);
+}
+
+OPKIT_INLINE int64_t Tensor::MemoryBytes(const Shape& shape, DType dtype) {
+  if (!IsObject(dtype)) return CheckedBytes(shape, dtype);
+  int64_t nbytes = 0;
+  if (!detail::CountDenseBytes(shape.numel(), dtype, &nbytes))
     Throw(ErrorCode::kOutOfRange, "a tensor ", dtype, shape,
           " has more bytes than a 64-bit count can hold");
   return nbytes;
@@ -10824,15 +11150,22 @@ OPKIT_INLINE void Tensor::FailToAccess(DType wanted, const char* advice) const {
 }
 
 OPKIT_INLINE bool Tensor::Fits(const Shape& shape, DType dtype) const {
+  if (storage_ && storage_->objects() != detail::ObjectsOf(dtype)) return false;
   int64_t nbytes = 0;
-  return IsDType(dtype) && !__builtin_mul_overflow(shape.numel(), ItemSize(dtype), &nbytes) &&
-         nbytes <= capacity_ && (storage_ || nbytes == 0) &&
-         (byte_offset_ & (ItemSize(dtype) - 1)) == 0;  // else its elements would be misaligned
+  if (!IsDType(dtype) || !detail::CountDenseBytes(shape.numel(), dtype, &nbytes) ||
+      nbytes > capacity_ || (!storage_ && nbytes > 0))
+    return false;
+  if (IsObject(dtype)) return detail::IsAtObject(dtype, byte_offset_);
+  const int64_t alignment = IsPacked(dtype) ? 1 : ItemSize(dtype);
+  return (byte_offset_ & (alignment - 1)) == 0;  // else its elements would be misaligned
 }
 
 OPKIT_INLINE Storage Tensor::NewMemory(const Shape& shape, DType dtype) const {
   try {
-    return AllocateStorage(MemoryDevice(device_), CheckedBytes(shape, dtype));
+    const int64_t nbytes = MemoryBytes(shape, dtype);
+    if (IsObject(dtype)) [[unlikely]]
+      return detail::AllocateObjects(MemoryDevice(device_), dtype, shape.numel(), nbytes);
+    return AllocateStorage(MemoryDevice(device_), nbytes);
   } catch (const Error& error) {
     Fail(error.code(), "cannot become ", dtype, shape, ": ", error.message());
   }
@@ -10847,14 +11180,17 @@ OPKIT_INLINE void Tensor::TakeMemory(Storage storage) {
 OPKIT_INLINE int64_t Tensor::SpanBytes() const {
   if (!layout_.is_standard()) return capacity_;
   if (numel() == 0) return 0;
-  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  if (strides_.empty()) return MemoryBytes(shape_, dtype_);
   int64_t last = 0;
   for (int i = 0; i < rank(); ++i) last += (shape_[i] - 1) * strides_[i];
-  return (last + 1) * ItemSize(dtype_);
+  return (last + 1) * ElementBytes(dtype_);
 }
 
 OPKIT_INLINE int64_t Tensor::ViewBytes() const {
-  if (strides_.empty()) return CheckedBytes(shape_, dtype_);
+  if (strides_.empty()) return MemoryBytes(shape_, dtype_);
+  if (IsPacked(dtype_))
+    Throw(ErrorCode::kUnsupported, "elements of ", dtype_,
+          " are packed and cannot have the strides ", strides_, " in the shape ", shape_);
   if (strides_.size() != rank()) return -1;
   if (numel() == 0) return 0;
   int64_t end = 1, step = 0;
@@ -10862,23 +11198,30 @@ OPKIT_INLINE int64_t Tensor::ViewBytes() const {
     if (strides_[i] < 0 || __builtin_mul_overflow(shape_[i] - 1, strides_[i], &step) ||
         __builtin_add_overflow(end, step, &end))
       return -1;
-  return __builtin_mul_overflow(end, ItemSize(dtype_), &end) ? -1 : end;
+  return __builtin_mul_overflow(end, ElementBytes(dtype_), &end) ? -1 : end;
 }
 
 OPKIT_INLINE void Tensor::CopyElementsTo(char* out) const {
-  const auto item = static_cast<size_t>(ItemSize(dtype_));
   const char* base = static_cast<const char*>(raw_data());
   if (numel() == 0) return;
   if (is_dense()) {
-    std::memcpy(out, base, static_cast<size_t>(nbytes()));
+    if (IsObject(dtype_))
+      detail::CopyObjects(dtype_, out, base, numel());
+    else
+      std::memcpy(out, base, static_cast<size_t>(nbytes()));
     return;
   }
+  const auto item = static_cast<size_t>(ElementBytes(dtype_));
   Dims index(shape_);
   for (int i = 0; i < rank(); ++i) index[i] = 0;
   for (int64_t n = numel(); n > 0; --n, out += item) {
     int64_t offset = 0;
     for (int i = 0; i < rank(); ++i) offset += index[i] * strides_[i];
-    std::memcpy(out, base + offset * static_cast<int64_t>(item), item);
+    const char* const from = base + offset * static_cast<int64_t>(item);
+    if (IsObject(dtype_))
+      detail::CopyObjects(dtype_, out, from, 1);
+    else
+      std::memcpy(out, from, item);
     for (int i = rank() - 1; i >= 0 && ++index[i] == shape_[i]; --i) index[i] = 0;
   }
 }
@@ -10920,6 +11263,13 @@ OPKIT_INLINE bool Attribute::SameTensor(const Tensor& a, const Tensor& b) {
   if (a.raw_data() == b.raw_data() && a.strides() == b.strides()) return true;
   if (!IsHostAccessible(a.device().type) || !a.initialized() || !b.initialized()) return false;
   const Tensor x = a.is_dense() ? a : a.Contiguous(), y = b.is_dense() ? b : b.Contiguous();
+  if (a.dtype() == DType::kString) return x.ToVector<std::string>() == y.ToVector<std::string>();
+  if (IsObject(a.dtype())) {
+    const auto elements = [](const Tensor& tensor) {
+      return static_cast<const Tensor*>(tensor.raw_data());
+    };
+    return std::equal(elements(x), elements(x) + x.numel(), elements(y), &SameTensor);
+  }
   return x.nbytes() == 0 ||
          std::memcmp(x.raw_data(), y.raw_data(), static_cast<size_t>(x.nbytes())) == 0;
 }
@@ -11501,14 +11851,16 @@ OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
 
 OPKIT_INLINE void CopyElements(const Tensor& source, const Tensor& target, void* stream) {
   const CopyFunction copy = FindCopy(source, target);
-  if (target.nbytes() == 0) return;
+  if (target.numel() == 0) return;
   const bool on_host = copy == &CopyHost;
   if (!target.is_dense() || (!on_host && !source.is_dense()))
     Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source, " into ", target,
           " while one of them is strided");
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
   void* const to = target.raw_mutable_data();
-  if (on_host)
+  if (IsObject(target.dtype()))
+    CopyObjects(target.dtype(), to, dense.raw_data(), dense.numel());
+  else if (on_host)
     std::memmove(to, dense.raw_data(), Index(dense.nbytes()));
   else
     copy(to, MemoryDevice(target.device()), dense.raw_data(), MemoryDevice(source.device()),
@@ -11532,7 +11884,9 @@ OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : 
 
 OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
-  if (dense.nbytes() == 0) return;
+  if (dense.numel() == 0) return;
+  if (IsObject(dense.dtype()))  // the target is on the cpu, as the source is
+    return CopyObjects(dense.dtype(), target.raw_mutable_data(), dense.raw_data(), dense.numel());
   copy(target.raw_mutable_data(), MemoryDevice(target.device()), dense.raw_data(),
        MemoryDevice(source.device()), dense.nbytes(), stream);
 }
@@ -12068,6 +12422,7 @@ OPKIT_INLINE bool ThreadPool::StartWorker() {
       started->pool->WorkerMain(*started);
       return nullptr;
     };
+    const detail::DenormalScope own(false);  // a new thread inherits the creator's control register
     if (pthread_create(&worker->thread, nullptr, entry, worker) != 0) return false;
     idle_.StartSearching();  // for the new thread, which waits for start_mutex_
     worker->running = true;
@@ -12514,6 +12869,11 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE TensorInfo TensorInfo::Of(const Tensor& tensor) {
   TensorInfo info(tensor.dtype(), tensor.shape());
+  if (tensor.dtype() > DType::kString && tensor.numel() > 0) [[unlikely]] {
+    const Tensor& first = *static_cast<const Tensor*>(tensor.raw_data());
+    info.holds_sequence = first.dtype() == DType::kSequence;
+    info.element = info.holds_sequence ? Of(first).element : first.dtype();
+  }
   info.device = tensor.device();
   info.layout = tensor.layout();
   return info;
@@ -12524,7 +12884,11 @@ OPKIT_INLINE TensorInfo TensorInfo::OfConstant(const Tensor& tensor) {
   return info;
 }
 OPKIT_INLINE std::string ToString(const TensorInfo& info) {
-  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype), info.shape,
+  const std::string element = info.element == DType::kUndefined
+                                  ? ""
+                                  : StrCat(info.element, info.holds_sequence ? "[]" : "");
+  return StrCat(info.dtype == DType::kUndefined ? "?" : ToString(info.dtype),
+                element.empty() ? "" : "<" + element + ">", info.shape,
                 info.layout.is_standard() ? "" : " in " + ToString(info.layout));
 }
 
@@ -12571,6 +12935,17 @@ OPKIT_INLINE const Tensor* InferenceContext::input_constant(int i) const {
 }
 OPKIT_INLINE void InferenceContext::SetOutput(int i, DType dtype, const SymbolicShape& shape) {
   detail::Refine(def_, outputs_[Check(i, outputs_.size(), "output")], "output", i, dtype, shape);
+}
+OPKIT_INLINE void InferenceContext::SetOutput(int i, const TensorInfo& info) {
+  SetOutput(i, info.dtype, info.shape);
+  TensorInfo& output = outputs_[detail::Index(i)];
+  if (output.element != DType::kUndefined && info.element != DType::kUndefined &&
+      output.element != info.element)
+    Throw(ErrorCode::kTypeMismatch, "output ", i, " of ", def_, " is ", output,
+          ", but inference finds ", info);
+  if (info.element == DType::kUndefined) return;
+  output.element = info.element;
+  output.holds_sequence = info.holds_sequence;
 }
 OPKIT_INLINE void InferenceContext::SetInput(int i, DType dtype, const SymbolicShape& shape) {
   detail::Refine(def_, inputs_[Check(i, inputs_.size(), "input")], "input", i, dtype, shape);
@@ -12810,11 +13185,24 @@ inline void Describe(std::vector<ValueSchema>& values, int i, ValueSchema value)
   values[Index(i)] = std::move(value);
 }
 OPKIT_INLINE void CheckDTypes(const char* what, const std::vector<ValueSchema>& declared,
-                              const std::vector<TensorInfo>& infos) {
-  for (size_t i = 0; i < declared.size() && i < infos.size(); ++i)
-    if (!declared[i].Allows(infos[i].dtype))
-      Throw(ErrorCode::kTypeMismatch, what, " ", i, " '", declared[i].name, "' is ", infos[i],
-            ", expected one of ", declared[i].dtypes);
+                              const std::vector<TensorInfo>& infos, DType last) {
+  for (size_t i = 0; i < infos.size(); ++i) {
+    const DType found = infos[i].dtype;
+    // The values behind the last described value are more of its kind.
+    const ValueSchema* const value = i < declared.size() ? &declared[i]
+                                     : declared.empty()  ? nullptr
+                                                         : &declared.back();
+    const bool limited = i < declared.size() && !value->dtypes.empty();
+    if (limited ? value->Allows(found)
+                : !IsObject(found) || found <= last || (value && value->Allows(found))) [[likely]]
+      continue;
+    const std::string name = i < declared.size() ? StrCat(" '", value->name, "'") : std::string();
+    if (limited)
+      Throw(ErrorCode::kTypeMismatch, what, " ", i, name, " is ", infos[i], ", expected one of ",
+            value->dtypes);
+    Throw(ErrorCode::kTypeMismatch, what, " ", i, name, " is ", infos[i],
+          last == DType::kString ? ", expected a tensor" : ", expected a tensor of numbers");
+  }
 }
 inline bool LimitsDTypes(const std::vector<ValueSchema>& values) {
   for (const ValueSchema& value : values)
@@ -12973,7 +13361,11 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
         StrCat("in shape inference of ", context.def(), " with inputs", inputs));
   };
   try {
-    detail::CheckDTypes("input", inputs_, context.inputs());
+    const bool runs_graphs = needs_subgraph_ || runs_subgraphs_;  // they check their own values
+    const DType last = runs_graphs      ? DType::kOptional
+                       : takes_strings_ ? DType::kString
+                                        : DType::kUndefined;
+    detail::CheckDTypes("input", inputs_, context.inputs(), last);
     if (infer_ && (known || !needs_all_shapes_)) infer_(context);
     if (!infer_ && needs_subgraph_ && context.def().subgraphs().size() == 1)
       context.def().subgraphs()[0].graph->Infer(context);
@@ -12981,7 +13373,7 @@ OPKIT_INLINE void OpSchema::Infer(InferenceContext& context) const {
     for (size_t o = 0; o < outputs.size() && o < outputs_.size(); ++o)
       if (outputs[o].dtype == DType::kUndefined && outputs_[o].dtypes.size() == 1)
         outputs[o].dtype = outputs_[o].dtypes[0];
-    detail::CheckDTypes("output", outputs_, outputs);
+    detail::CheckDTypes("output", outputs_, outputs, last);
   } catch (const detail::NotKnownYet&) {
     if (known) fail();  // else the shapes cannot be inferred yet
   } catch (...) {
@@ -13018,9 +13410,11 @@ OPKIT_INLINE uint64_t OpSchema::Elements(const TensorInfo& info) {
 }
 OPKIT_INLINE uint64_t OpSchema::Bytes(const TensorInfo& info) {
   constexpr uint64_t kMost = ~uint64_t{0} >> 1;
+  uint64_t bits = 0;
+  const auto item = static_cast<uint64_t>(BitSize(info.dtype));
+  if (!__builtin_mul_overflow(Elements(info), item, &bits)) return bits / 8 + (bits % 8 != 0);
   uint64_t bytes = 0;
-  const auto item = static_cast<uint64_t>(ItemSize(info.dtype));
-  return __builtin_mul_overflow(Elements(info), item, &bytes) || bytes > kMost ? kMost : bytes;
+  return __builtin_mul_overflow(Elements(info), item / 8, &bytes) || bytes > kMost ? kMost : bytes;
 }
 
 }}  // namespace opkit
@@ -16565,11 +16959,40 @@ OPKIT_INLINE bool Reads(const OperatorDef& def, std::string_view name) {
 
 OPKIT_INLINE Graph& Graph::AddInput(std::string name, DType dtype, SymbolicShape shape,
                                     Device device) {
-  Declare(name, Source::kInput, inputs_.size());
   Graph::Input input{std::move(name), TensorInfo(dtype, std::move(shape))};
   input.info.device = device;
+  return AddInput(std::move(input));
+}
+OPKIT_INLINE Graph& Graph::AddInput(Input input) {
+  if (input.has_default()) CheckDefault(input, input.default_value);
+  Declare(input.name, Source::kInput, inputs_.size());
+  input.info.layout = Layout();
+  input.info.constant = nullptr;
   inputs_.push_back(std::move(input));
   return *this;
+}
+OPKIT_INLINE Graph& Graph::SetDefault(std::string_view name, Tensor value) {
+  const Declaration* found = Find(name, Source::kInput);
+  if (!found) {
+    std::vector<std::string> names;
+    for (const Input& input : inputs_) names.push_back(input.name);
+    Throw(ErrorCode::kNotFound, "the graph has no input '", name, "'", SuggestName(name, names));
+  }
+  Input& input = inputs_[detail::Index(found->index)];
+  CheckDefault(input, value);
+  input.default_value = std::move(value);
+  return *this;
+}
+OPKIT_COLD OPKIT_INLINE void Graph::CheckDefault(const Input& input, const Tensor& value) {
+  if (!value.initialized())
+    Throw(ErrorCode::kUninitialized, "the default of input '", input.name, "' has no data");
+  const TensorInfo& info = input.info;
+  const bool dtype_differs = info.dtype != DType::kUndefined && info.dtype != value.dtype();
+  if (dtype_differs || !SymbolicShape::Merge(info.shape, value.shape()) ||
+      MemoryDevice(info.device) != MemoryDevice(value.device()) || !value.layout().is_standard())
+    Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '",
+          input.name, "' is ", ToString(info), " on ", ToString(info.device),
+          ", but its default is ", value);
 }
 
 OPKIT_INLINE Graph& Graph::AddConstant(std::string name, Tensor value) {
@@ -17027,8 +17450,7 @@ inline Graph GraphWith(const std::vector<Graph::Input>& inputs,
                        std::vector<Graph::Constant> constants, std::vector<OperatorDef> nodes,
                        const std::vector<std::string>& outputs) {
   Graph out;
-  for (const Graph::Input& input : inputs)
-    out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+  for (const Graph::Input& input : inputs) out.AddInput(input);
   for (Graph::Constant& constant : constants)
     out.AddConstant(std::move(constant.name), std::move(constant.value));
   for (OperatorDef& def : nodes) out.AddNode(std::move(def));
@@ -17221,7 +17643,7 @@ class GraphInference {
   // and the memory planner then need no check.
   void CheckSizes(std::span<const int> outs, const std::string& where) const {
     for (const int value : outs) {
-      if (value < 0 || !types_[value].shape.is_known()) continue;
+      if (value < 0 || !types_[value].shape.is_known() || IsObject(types_[value].dtype)) continue;
       InContext(
           [&] { return Tensor::CheckedBytes(types_[value].shape.ToShape(), types_[value].dtype); },
           [&] {
@@ -17285,6 +17707,12 @@ class GraphInference {
     if (found.dtype != DType::kUndefined && known.dtype != found.dtype) {
       if (known.dtype != DType::kUndefined) Contradiction(value, found, where, "");
       known.dtype = found.dtype;
+      changed_ = true;
+    }
+    if (found.element != DType::kUndefined && known.element != found.element) {
+      if (known.element != DType::kUndefined) Contradiction(value, found, where, "");
+      known.element = found.element;
+      known.holds_sequence = found.holds_sequence;
       changed_ = true;
     }
     if (!found.shape.has_rank()) return;
@@ -17398,7 +17826,8 @@ OPKIT_INLINE bool SameGraph(const Graph& a, const Graph& b) {
          same(a.inputs(), b.inputs(),
               [](const Graph::Input& x, const Graph::Input& y) {
                 return x.name == y.name && x.info.dtype == y.info.dtype &&
-                       x.info.shape == y.info.shape && x.info.device == y.info.device;
+                       x.info.shape == y.info.shape && x.info.device == y.info.device &&
+                       Attribute(x.default_value) == Attribute(y.default_value);
               }) &&
          same(a.constants(), b.constants(),
               [](const Graph::Constant& x, const Graph::Constant& y) {
@@ -17527,8 +17956,9 @@ class DotWriter {
     };
     const Graph& graph = drawn.graph;
     for (size_t i = 0; i < graph.inputs().size(); ++i)
-      draw(StrCat(drawn.prefix, "i", i), graph.inputs()[i].name, graph.inputs()[i].info,
-           "shape=ellipse, fillcolor=\"#cfe8cf\"");
+      draw(StrCat(drawn.prefix, "i", i),
+           graph.inputs()[i].name + (graph.inputs()[i].has_default() ? " (default)" : ""),
+           graph.inputs()[i].info, "shape=ellipse, fillcolor=\"#cfe8cf\"");
     for (size_t i = 0; i < graph.constants().size(); ++i)
       if (const Graph::Constant& constant = graph.constants()[i];
           options_.constants || graph.IsOutput(constant.name))
@@ -18415,11 +18845,14 @@ class PassList {
   Entries passes_;
 };
 
-// Returns the passes remove_dead_nodes, fold_constants, merge_hard_swish, fold_batch_normalization
-// and merge_common_subexpressions. A second run of the list changes nothing. The passes keep
-// results bit by bit, except merge_hard_swish and fold_batch_normalization, which keep them up to
-// rounding. A header-only program has these two passes only if it includes the standard operators
-// that they rewrite: ops/nn/activation.hpp, and ops/nn/conv.hpp or normalization.hpp.
+// Returns the passes remove_dead_nodes, merge_quantized_nodes, fold_constants,
+// compute_half_in_float32, merge_hard_swish, fold_batch_normalization and
+// merge_common_subexpressions. A second run of the list changes nothing. The passes keep results
+// bit by bit, except merge_quantized_nodes, which keeps quantised results up to one unit, and
+// compute_half_in_float32, merge_hard_swish and fold_batch_normalization, which keep results up to
+// rounding. A header-only program has these four passes only if it includes the standard operators
+// that they insert or rewrite: ops/quantized/quantize_linear.hpp, ops/cast.hpp,
+// ops/nn/activation.hpp, and ops/nn/conv.hpp or normalization.hpp.
 PassList DefaultPasses(FoldOptions options = {});
 
 }}  // namespace opkit
@@ -18587,19 +19020,28 @@ OPKIT_IMAGE_LOCAL void ConvertLayoutTo(const Tensor& from, Tensor& to);
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// A graph that a node carries. The graph's outputs are the node's outputs, by position. `inputs`
-// has the number of the node's input for each input of the graph.
+// A graph that a node carries. A body that is not `apart` reads and writes the node's own tensors:
+// the graph's outputs are the node's outputs, by position, and `inputs` has the number of the
+// node's input for each input of the graph. A body that is `apart` has inputs and outputs of its
+// own, outside the plan's memory, so that it can run several times with other tensors.
 struct NodeBody {
   const char* name = "";  // of the node's subgraph, such as "then_branch"
   const Graph* graph = nullptr;
-  std::vector<int> inputs;
+  std::vector<int> inputs = {};
+  bool apart = false;
 };
 
-// Runs a body that was planned together with the enclosing graph. The body reads and writes the
-// node's own tensors, in the memory of the enclosing graph's plan.
+// Runs a body that was planned together with the enclosing graph. Values between the body's nodes
+// lie in the memory of the enclosing graph's plan.
 class BodyRunner {
  public:
+  // Throws kCancelled if the run of the enclosing graph has failed or was given up.
   virtual void RunBody() = 0;
+  // Returns the tensor that a body apart reads as its input i, or makes as its output o. A node of
+  // the body writes to the memory that the output's tensor has, if it is large enough. An output
+  // that no node makes is the tensor of an input or a constant, and must not be changed.
+  virtual Tensor& BodyInput(size_t i) = 0;
+  virtual Tensor& BodyOutput(size_t o) = 0;
 
  protected:
   ~BodyRunner() = default;
@@ -18613,6 +19055,12 @@ class RunsBodies {
   // Sets the runner of each body; null for a body that the operator must run itself. The runners
   // live as long as the operator runs.
   virtual void UseRunners(std::vector<BodyRunner*> runners) = 0;
+  // For a body apart: returns the types that its inputs have in every run of the body, for the
+  // types of the node's inputs.
+  virtual std::vector<TensorInfo> TypesInBody(int number,
+                                              const std::vector<TensorInfo>& inputs) const {
+    return static_cast<void>(number), inputs;
+  }
 
  protected:
   ~RunsBodies() = default;
@@ -19312,10 +19760,15 @@ class Specialization;
 // A body that is planned with its enclosing graph.
 struct PlannedBody {
   PlannedBody(int carrier, int number_of_body, const NodeBody& body)
-      : node(carrier), number(number_of_body), name(body.name), view(*body.graph) {}
+      : node(carrier),
+        number(number_of_body),
+        apart(body.apart),
+        name(body.name),
+        view(*body.graph) {}
 
   const int node;    // the node that carries it
   const int number;  // the body's index among the node's bodies
+  const bool apart;  // see NodeBody
   const std::string name;
   const GraphView view;
   Selection forced;  // the enclosing graph's forced kernels for nodes of the body
@@ -19407,6 +19860,10 @@ class Specialization final : public RefCounted {
         bodies_, node, {}, [](const std::unique_ptr<PlannedBody>& body) { return body->node; });
     return {first, end};
   }
+  // True if the planned body of a node has inputs and outputs of its own.
+  bool HasBodyApart(int node) const {
+    return !BodiesOf(node).empty() && BodiesOf(node).front()->apart;
+  }
   // For a body: returns the number that the value has in the enclosing graph; -1 for a value of the
   // body's own.
   int OuterOf(int value) const { return outer_[value]; }
@@ -19466,7 +19923,7 @@ class Specialization final : public RefCounted {
   // Plans a body with this graph. The node itself runs two kinds of bodies, which stay unplanned: a
   // body with an operator that completes after it has returned, and one of several bodies that does
   // not fit the shapes. No run executes that body.
-  void PlanBody(int node, int number, const NodeBody& body, bool exclusive, const Options& options);
+  void PlanBody(int node, int number, const RunsBodies& carrier, const Options& options);
 
   // True if the body can be planned without forced kernels.
   static bool Fits(const PlannedBody& body, const std::vector<TensorInfo>& infos, Options options,
@@ -19544,11 +20001,13 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Explanation(const Specialization&)> g_ex
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// True if all dtypes and shapes are equal. Both lists have an entry for each input of the graph.
+// True if all dtypes and shapes are equal, and the same inputs read the graph's defaults, whose
+// data a plan may use. Both lists have an entry for each input of the graph.
 OPKIT_NOINLINE inline bool SameTypes(const std::vector<TensorInfo>& a,
                                      const std::vector<TensorInfo>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), [](const TensorInfo& x, const TensorInfo& y) {
-    return x.dtype == y.dtype && x.shape == y.shape;
+    return x.dtype == y.dtype && x.shape == y.shape && x.element == y.element &&
+           x.constant == y.constant;
   });
 }
 
@@ -19645,8 +20104,10 @@ class PlanState final : public RefCounted {
   const GraphView& view() const { return graph_->view; }
   ThreadPool& pool() const { return own_pool_ ? *own_pool_ : ThreadPool::Global(); }
   // Returns the types that the graph declares for its inputs. inputs_known() is true if they have
-  // the dtype and shape of each.
+  // the dtype and shape of each; the infos of inputs with a default then have it as their data.
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
+  // Returns the default of each input; a tensor without dtype for an input that has none.
+  const std::vector<Tensor>& defaults() const { return defaults_; }
   bool inputs_known() const { return inputs_known_; }
 
   // Returns the specialization for these inputs and, unless `nodes` is null, operators for one
@@ -19730,6 +20191,7 @@ class PlanState final : public RefCounted {
   std::unique_ptr<ViewedGraph> graph_;
   Recomputed recomputed_;
   std::vector<TensorInfo> inputs_;
+  std::vector<Tensor> defaults_;
   std::vector<int> donated_;
   bool inputs_known_ = true;
   std::optional<GraphTypes> types_for_any_;
@@ -20061,11 +20523,11 @@ OPKIT_COLD inline Graph Partitioned(const Graph& graph, const PlanOptions& optio
 // needs them; `why` completes "since another shape may need".
 OPKIT_COLD inline void CheckInputsKnown(const Graph& graph, std::string_view option,
                                         std::string_view why) {
-  for (const auto& [name, info] : graph.inputs())
-    if (info.dtype == DType::kUndefined || !info.shape.is_known())
+  for (const Graph::Input& input : graph.inputs())
+    if (input.info.dtype == DType::kUndefined || !input.info.shape.is_known())
       Throw(ErrorCode::kInvalidArgument, option,
             " needs the dtype and the shape of every input, since another shape may need ", why,
-            "; input '", StrCat(name, "' is ", ToString(info)));
+            "; input '", StrCat(input.name, "' is ", ToString(input.info)));
 }
 
 // Returns the graph that the plan runs: after passes and partitioners.
@@ -20086,6 +20548,9 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   const detail::RegistryUse use;
   const InvocationScope scope(Invocation::Kind::kPhase,
                               [] { return detail::SpanNames{InternName("Compile")}; });
+  if (options.schedule.flush_denormals && detail::kFlushDenormalBits == 0)
+    Throw(ErrorCode::kUnsupported,
+          "PlanOptions::schedule.flush_denormals needs an x86 or ARM64 CPU");
   if (options.memory.release_constants)
     detail::CheckInputsKnown(graph, "PlanOptions::memory.release_constants", "what is dropped");
   if (options.memory.recompute) {
@@ -20669,6 +21134,12 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void Run(Timeout timeout);
   // Runs a body on this thread, during a run of the enclosing graph.
   void RunBody() override;
+  Tensor& BodyInput(size_t i) override {  // inputs are the first values
+    return *blob(static_cast<int>(i)).GetMutable<Tensor>();
+  }
+  Tensor& BodyOutput(size_t o) override {
+    return *blob(specialization_->plan_view().outputs()[o]).GetMutable<Tensor>();
+  }
   // Starts a run. The thread that ends the run calls `done` once; `done` must call Clean after a
   // failure and CompleteImplied after a success.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
@@ -20946,9 +21417,12 @@ class TensorBindings {
     bool is_bound() const { return bound.dtype() != DType::kUndefined; }
   };
 
-  OPKIT_COLD TensorBindings(const GraphView& view, std::span<const int> donated) : view_(view) {
+  // `defaults` has the default of each input and must outlive this object.
+  OPKIT_COLD TensorBindings(const GraphView& view, std::span<const int> donated,
+                            const std::vector<Tensor>& defaults)
+      : view_(view), defaults_(defaults) {
     for (const auto& input : view.graph().inputs())
-      inputs_.push_back({view.FindValue(input.name), {}, {}, false, false});
+      inputs_.push_back({view.FindValue(input.name), defaults[inputs_.size()], {}, false, false});
     for (const int value : donated) inputs_[value].donated = true;
     for (const auto& rewrite : view.rewrites())  // inputs are the first values
       if (view.IsInput(rewrite.value)) inputs_[rewrite.value].rewritten = true;
@@ -21016,7 +21490,13 @@ class TensorBindings {
             ", but the tensor bound to it is ", tensor);
   }
 
-  // Returns the input types of the next run. Throws kInvalidArgument for an input without a tensor.
+  // Returns the tensor that runs read if the caller gives none: without dtype unless the graph has
+  // a default.
+  const Tensor& DefaultOf(const Input& input) const {
+    return defaults_[Index(input.value)];  // inputs are the first values
+  }
+  // Returns the input types of the next run. The info of an input whose default the run reads has
+  // that tensor as its data. Throws kInvalidArgument for an input without a tensor.
   std::vector<TensorInfo> InputTypes() const {
     std::vector<TensorInfo> infos;
     for (const Input& input : inputs_) {
@@ -21025,6 +21505,14 @@ class TensorBindings {
               "' of the graph has no tensor; call Run({{\"", name(input), "\", tensor}}) or Bind");
       infos.push_back(TensorInfo::Of(input.tensor));
       infos.back().layout = Layout();
+      if (const Tensor& value = DefaultOf(input);
+          value.initialized() && ReadsDefault(input, value)) {
+        if (input.rewritten || input.donated)
+          Throw(ErrorCode::kInvalidArgument, "input '", name(input),
+                "' of the graph has a default, ", "but a run writes to it; call Run({{\"",
+                name(input), "\", tensor}}) or Bind");
+        infos.back().constant = &value;
+      }
     }
     return infos;
   }
@@ -21071,6 +21559,9 @@ class TensorBindings {
   // Returns the constant or attribute, in subgraphs too, that shares memory with the tensor; empty
   // if there is none.
   OPKIT_COLD static std::string HolderOf(const Graph& graph, const Tensor& tensor) {
+    for (const Graph::Input& input : graph.inputs())
+      if (input.default_value.SharesMemoryWith(tensor))
+        return StrCat("the default of input '", input.name, "'");
     for (const Graph::Constant& constant : graph.constants())
       if (constant.value.SharesMemoryWith(tensor)) return StrCat("constant '", constant.name, "'");
     for (const OperatorDef& def : graph.nodes()) {
@@ -21092,11 +21583,20 @@ class TensorBindings {
     return attribute.Get<std::vector<Tensor>>();
   }
 
+  static bool ReadsDefault(const Input& input, const Tensor& value) {
+    return input.tensor.raw_data() == value.raw_data() && input.tensor.shape() == value.shape() &&
+           input.tensor.strides() == value.strides();
+  }
+
   static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
-    return info.dtype != DType::kUndefined && info.dtype != tensor.dtype();
+    if (info.dtype != DType::kUndefined && info.dtype != tensor.dtype()) return true;
+    if (!IsObject(tensor.dtype()) || info.element == DType::kUndefined) return false;
+    const DType found = TensorInfo::Of(tensor).element;
+    return found != DType::kUndefined && found != info.element;
   }
 
   const GraphView& view_;
+  const std::vector<Tensor>& defaults_;
   IndexedVector<Input> inputs_;
   std::vector<Output> outputs_;
 };
@@ -21140,7 +21640,7 @@ class Executor::Impl {
   Impl(Executor& self, Plan plan)
       : self_(self),
         plan_(std::move(plan)),
-        bindings_(view(), state().donated()),
+        bindings_(view(), state().donated(), state().defaults()),
         bound_plans_(state().options().max_shapes) {
     if (state().inputs_known()) Select(state().inputs());
   }
@@ -21170,6 +21670,7 @@ class Executor::Impl {
     event_.SetScheduled();
     claim.Keep();
     run_state_ = RunState::kRunningAsync;
+    const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
     if (scope.is_recorded()) event_.state()->SetSpan(CurrentInvocation().id);
     self_.StartAllObservers();
@@ -21191,7 +21692,7 @@ class Executor::Impl {
     const bool unbind = tensor.dtype() == DType::kUndefined;
     if (Input* input = bindings_.FindInput(name)) {
       if (!unbind) bindings_.Check(*input, tensor);
-      input->tensor = std::move(tensor);
+      input->tensor = unbind ? bindings_.DefaultOf(*input) : std::move(tensor);
     } else if (Output* output = bindings_.FindOutput(name)) {
       if (!unbind) {
         bindings_.Check(*output, tensor);
@@ -21311,9 +21812,14 @@ class Executor::Impl {
           "cancelled is finished before the run is)");
   }
 
+  // True if runs take denormal numbers as zeros: this plan asks for it, or the run around this one.
+  bool FlushesDenormals() const {
+    return state().options().schedule.flush_denormals || CurrentInvocation().flushes_denormals;
+  }
   static detail::SpanNames RunNames() { return {InternName("Executor::Run")}; }
   void RunClaimed(Timeout timeout) {
     Prepare();
+    const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
     detail::ObserverScope<Executor> observers(self_);
     try {
@@ -21328,6 +21834,7 @@ class Executor::Impl {
   }
   // Ends a run of RunAsync and completes its event.
   void Finish(std::exception_ptr error) {
+    const detail::DenormalScope denormals(false);  // for callbacks of the event
     try {
       if (error) {
         changed_ = true;
@@ -21937,7 +22444,7 @@ class BodyGradient final : public GradientMakerBase {
     for (size_t i = 0; i < graph.inputs().size(); ++i) {
       const Graph::Input& input = graph.inputs()[i];
       if (read.Find(input.name) < 0) continue;
-      out.AddInput(input.name, input.info.dtype, input.info.shape, input.info.device);
+      out.AddInput(input);
       node.Input(outer_[i]);
     }
     for (const Graph::Constant& constant : graph.constants())
@@ -22489,7 +22996,8 @@ inline std::vector<std::string> GraphLines(const Graph& graph, const std::string
     return device == Device{} ? std::string() : " on " + ToString(device);
   };
   for (const Graph::Input& input : graph.inputs())
-    add(StrCat("input ", input.name, " ", ToString(input.info), on(input.info.device)));
+    add(StrCat("input ", input.name, " ", ToString(input.info), on(input.info.device),
+               input.has_default() ? StrCat(" with the default ", input.default_value) : ""));
   for (const Graph::Constant& constant : graph.constants())
     add(StrCat("constant ", constant.name, " ", constant.value.dtype(),
                ToString(constant.value.shape()), on(constant.value.device())));
@@ -22621,6 +23129,12 @@ struct InferredBody {
 // mean nothing outside it: an extent that is such a symbol is unknown to the node. Throws the
 // errors of InferGraph, with `name` as context.
 InferredBody InferBody(const InferenceContext& c, const Graph& body, std::span<const int> inputs,
+                       std::string_view name,
+                       UnknownOperators unknown = UnknownOperators::kRefused);
+
+// Does the same for inputs of the types `given`, by position; `constant` of a type has the input's
+// data, if known. `def` is the node, for messages.
+InferredBody InferBody(const OperatorDef& def, const Graph& body, std::span<const TensorInfo> given,
                        std::string_view name,
                        UnknownOperators unknown = UnknownOperators::kRefused);
 
@@ -23502,8 +24016,9 @@ OPKIT_INLINE Schedule::Schedule(int nodes, const ScheduleEdge* edges, int64_t ed
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_SCHEDULE_IPP_
 
 // ---- opkit/graph/passes/node_pass.hpp
-// NodePass: the base of the passes FoldConstants, FoldBatchNormalization, MergeHardSwish and
-// MergeCommonSubexpressions. Only files with definitions include this header.
+// NodePass: the base of the passes FoldConstants, FoldBatchNormalization, MergeHardSwish,
+// MergeQuantizedNodes and MergeCommonSubexpressions. Only files with definitions include this
+// header.
 #ifndef OPKIT_GRAPH_PASSES_NODE_PASS_HPP_
 #define OPKIT_GRAPH_PASSES_NODE_PASS_HPP_
 
@@ -23527,6 +24042,27 @@ class NodePass {
     if (graph_.node(node).type() != op) return false;
     const OpSchema* schema = OpRegistry::Global().FindSchema(graph_.node(node).type());
     return schema && schema->is_standard();
+  }
+  // True if the node is of this standard operator, has one output and no control edges, and neither
+  // reads nor makes a rewritten value.
+  bool Is(int node, std::string_view op) const {
+    return IsStandard(node, op) && !HasControlEdges(node) && view_.outputs(node).size() == 1 &&
+           view_.outputs(node)[0] >= 0 && !UsesRewritten(view_, node);
+  }
+  // Returns input i of a node; -1 if the node leaves it out.
+  int Input(int node, size_t i) const {
+    return i < view_.inputs(node).size() ? view_.inputs(node)[i] : -1;
+  }
+  // True if the nodes have the same device and backend.
+  bool AreTogether(std::initializer_list<int> nodes) const {
+    const OperatorDef& first = graph_.node(*nodes.begin());
+    for (const int node : nodes) {
+      const OperatorDef& def = graph_.node(node);
+      if (def.device() != first.device() || def.backends() != first.backends() ||
+          def.requires_backends() != first.requires_backends())
+        return false;
+    }
+    return true;
   }
   // Returns the only reader of a value; -1 if it has several, or if the graph returns the value.
   int OnlyReader(int value) const {
@@ -23648,7 +24184,7 @@ class SubexpressionMerger : NodePass {
   static std::string FirstBytes(const Tensor& tensor) {
     std::string out = ToString(tensor);
     const bool plain = tensor.is_dense() && tensor.layout().is_standard() && tensor.raw_data();
-    if (!plain || !IsHostAccessible(tensor.device().type)) return out;
+    if (!plain || IsObject(tensor.dtype()) || !IsHostAccessible(tensor.device().type)) return out;
     return out.append(static_cast<const char*>(tensor.raw_data()),
                       Index((std::min)(tensor.nbytes(), int64_t{256})));
   }
@@ -23778,6 +24314,7 @@ class ConstantFolder : NodePass {
     int64_t bytes = 0;
     for (size_t o = 0; o < outs.size(); ++o) {
       if (outs[o] < 0) continue;
+      if (IsObject(results[o].dtype())) return false;  // models keep these in nodes
       bytes += results[o].nbytes();
       if (!results[o].initialized() || bytes > options_.max_bytes) return false;
     }
@@ -23882,11 +24419,16 @@ OPKIT_INLINE Graph RemoveDeadNodes(const Graph& graph) {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Hooks that hard_swish.hpp and batch_normalization.hpp fill.
+// Hooks that half_precision.hpp, hard_swish.hpp, batch_normalization.hpp and quantized_nodes.hpp
+// fill.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_compute_half_in_float32{
+    "ComputeHalfInFloat32", "opkit/graph/passes/half_precision.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_hard_swish{
     "MergeHardSwish", "opkit/graph/passes/hard_swish.hpp"};
 OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_fold_batch_normalization{
     "FoldBatchNormalization", "opkit/graph/passes/batch_normalization.hpp"};
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&)> g_merge_quantized_nodes{
+    "MergeQuantizedNodes", "opkit/graph/passes/quantized_nodes.hpp"};
 
 }}}  // namespace opkit::detail
 
@@ -23955,7 +24497,14 @@ OPKIT_INLINE Graph PassList::Run(Graph graph, Watch watch, UnknownOperators unkn
 OPKIT_INLINE PassList DefaultPasses(FoldOptions options) {
   PassList passes;
   const auto fold = [options](const Graph& graph) { return FoldConstants(graph, options); };
-  passes.Add("remove_dead_nodes", RemoveDeadNodes).Add("fold_constants", fold);
+  passes.Add("remove_dead_nodes", RemoveDeadNodes);
+  if (detail::g_merge_quantized_nodes)
+    passes.Add("merge_quantized_nodes",
+               [](const Graph& graph) { return detail::g_merge_quantized_nodes(graph); });
+  passes.Add("fold_constants", fold);
+  if (detail::g_compute_half_in_float32)
+    passes.Add("compute_half_in_float32",
+               [](const Graph& graph) { return detail::g_compute_half_in_float32(graph); });
   if (detail::g_merge_hard_swish)
     passes.Add("merge_hard_swish",
                [](const Graph& graph) { return detail::g_merge_hard_swish(graph); });
@@ -25382,14 +25931,15 @@ OPKIT_INLINE bool PlannedMemory::IsPlanned(int value) const {
 
 OPKIT_INLINE bool PlannedMemory::HasKnownSize(int value) const {
   const TensorInfo& info = plan_.types()[value];
+  // Elements that are C++ objects lie in memory of their own, which the operator keeps.
   return plan_.view().producer(value) >= 0 && info.shape.is_known() &&
-         info.dtype != DType::kUndefined;
+         info.dtype != DType::kUndefined && !IsObject(info.dtype);
 }
 
 OPKIT_INLINE bool PlannedMemory::HasBoundedSize(int value) const {
   const TensorInfo& info = plan_.types()[value];
   if (plan_.view().producer(value) < 0 || info.shape.is_known() || !info.layout.is_standard() ||
-      info.dtype == DType::kUndefined)
+      info.dtype == DType::kUndefined || IsObject(info.dtype))
     return false;
   const std::optional<Shape> most = info.shape.Most();
   int64_t bytes = 0;
@@ -25548,12 +26098,15 @@ OPKIT_INLINE bool PlannedMemory::ForwardsInput(int node, int value) const {
 
 // Fills in the values of an arena. The only body of a node makes the node's outputs and reads its
 // inputs, except for an input that the body returns unchanged. If a node has several bodies, a run
-// takes one: the outputs then live from the begin of the node, and the inputs until its end.
+// takes one: the outputs then live from the begin of the node, and the inputs until its end. So do
+// those of a node with a body apart, which runs any number of times.
 // `carrier_end` is the end of the step that runs this body; -1: no body.
 OPKIT_INLINE void PlannedMemory::Describe(ArenaPlan& arena, int carrier_end,
                                           int& planned_values) const {
   const GraphView& view = plan_.view();
-  const auto is_exclusive = [&](int node) { return BodyCount(node) > 1; };
+  const auto is_exclusive = [&](int node) {
+    return BodyCount(node) > 1 || plan_.HasBodyApart(node);
+  };
   const auto step_of = [&](int node) { return plan_.schedule().node_of(node); };
   for (int value = 0; value < view.num_values(); ++value) {
     RunValue& planned = arena.values[NumberOf(value)];
@@ -25722,7 +26275,8 @@ OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddArenas(std::vector<ArenaPlan>& ar
 
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::PlanArenas(const Options& options) {
   OrderSteps(options.walked);
-  donated_ = options.donated;
+  for (const int input : options.donated)
+    if (!IsObject(plan_.types()[input].dtype)) donated_.push_back(input);
   NumberValues(0, nullptr);
   try {
     TryArenas(options);
@@ -25826,7 +26380,8 @@ OPKIT_INLINE void PlannedMemory::AddNaive(const RunValue& value) {
 OPKIT_COLD OPKIT_INLINE void PlannedMemory::AddTouches(IndexedVector<RunValue>& values) const {
   for (int step = 0; step < plan_.schedule().size(); ++step) {
     const int node = plan_.schedule().original_of(step), end = end_[step];
-    if (!plan_.BodiesOf(node).empty()) continue;  // the steps of its bodies read and write
+    // The steps of bodies read and write, except for bodies apart.
+    if (!plan_.BodiesOf(node).empty() && !plan_.HasBodyApart(node)) continue;
     const auto touch = [&](const auto& touched) {
       for (const int value : touched) {
         if (value < 0) continue;
@@ -25986,7 +26541,7 @@ OPKIT_INLINE void Specialization::ShareDescriptors(int node) {
 OPKIT_COLD OPKIT_INLINE void Specialization::FindOuter(const Enclosing* enclosing) {
   outer_.assign(Index(view().num_values()), -1);
   rewritten_.assign(outer_.size(), 0);
-  if (enclosing) {
+  if (enclosing && !enclosing->body.apart) {
     const GraphView& outside = enclosing->plan.view();
     const auto bind = [&](int plan_value, std::span<const int> values, size_t at) {
       if (at < values.size()) outer_[ValueOf(plan_value)] = values[at];
@@ -26020,22 +26575,24 @@ OPKIT_COLD OPKIT_INLINE std::unique_ptr<BoundNodes> Specialization::MakeNodes(
 
 OPKIT_COLD OPKIT_INLINE void Specialization::PlanBodies(const Options& options) {
   for (int node = 0; node < view().num_nodes(); ++node)
-    if (const auto* runs = dynamic_cast<const RunsBodies*>(&first_nodes_->op(node))) {
-      const bool exclusive = runs->bodies().size() > 1;
+    if (const auto* runs = dynamic_cast<const RunsBodies*>(&first_nodes_->op(node)))
       for (size_t i = 0; i < runs->bodies().size(); ++i)
-        PlanBody(node, static_cast<int>(i), runs->bodies()[i], exclusive, options);
-    }
+        PlanBody(node, static_cast<int>(i), *runs, options);
 }
 
-OPKIT_COLD OPKIT_INLINE void Specialization::PlanBody(int node, int number, const NodeBody& body,
-                                                      bool exclusive, const Options& options) {
+OPKIT_COLD OPKIT_INLINE void Specialization::PlanBody(int node, int number,
+                                                      const RunsBodies& carrier,
+                                                      const Options& options) {
   const OperatorDef& def = view().graph().node(node);
+  const NodeBody& body = carrier.bodies()[Index(number)];
+  const bool exclusive = carrier.bodies().size() > 1;
   auto planned = std::make_unique<PlannedBody>(node, number, body);
+  const std::vector<TensorInfo> given = types().Of(view().inputs(node));
   std::vector<TensorInfo> infos;
-  for (const int input : body.inputs) {
-    const int value = view().inputs(node)[Index(input)];
-    infos.push_back(value < 0 ? TensorInfo() : types()[value]);
-  }
+  if (body.apart)
+    infos = carrier.TypesInBody(number, given);
+  else
+    for (const int input : body.inputs) infos.push_back(given[Index(input)]);
   Options inner = options;
   inner.walked = true;
   inner.donated = {};
@@ -26286,8 +26843,15 @@ OPKIT_INLINE PlanState::PlanState(Graph graph, const PlanOptions& options,
   FindDonated();
   for (const auto& input : this->graph().inputs()) {
     inputs_.push_back(input.info);
+    defaults_.push_back(input.default_value);
     inputs_known_ &= input.info.dtype != DType::kUndefined && input.info.shape.is_known();
   }
+  // A plan for the shapes that the graph declares is made for runs that read the defaults.
+  for (size_t i = 0; i < inputs_.size(); ++i)
+    if (const int value = static_cast<int>(i); inputs_known_ && defaults_[i].initialized() &&
+                                               !view().IsRewritten(value) &&
+                                               std::ranges::count(donated_, value) == 0)
+      inputs_[i].constant = &defaults_[i];
 }
 
 OPKIT_INLINE IntrusivePtr<Specialization> PlanState::Specialize(
@@ -28152,9 +28716,13 @@ OPKIT_INLINE void BoundPlan::RunBody() {
   first_id_ = root_->first_id_ + ids_before_;
   DropSharedValues();
   const StepRunner run(*this);
-  for (int i = 0; i < steps; ++i) {
+  const auto require_running = [this] {
     if (root_->replay_->stopped()) [[unlikely]]
       Throw(ErrorCode::kCancelled, "the run of the enclosing graph has ended");
+  };
+  if (steps == 0) require_running();  // a node may run the body again and again
+  for (int i = 0; i < steps; ++i) {
+    require_running();
     run(i);
   }
 }
@@ -28271,8 +28839,10 @@ OPKIT_COLD OPKIT_INLINE void BoundPlan::MoveOut(const Step& step, const Place& p
   }
   const bool is_standard = tensor.layout().is_standard();
   Tensor moved, *last = nullptr;
-  const int64_t bytes = LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype());
-  if (place.storage && bytes <= RoomOf(place))
+  const int64_t bytes = place.storage && !IsObject(tensor.dtype())
+                            ? LayoutBytes(tensor.layout(), tensor.shape(), tensor.dtype())
+                            : -1;
+  if (bytes >= 0 && bytes <= RoomOf(place))
     moved = Tensor::FromLayout(ArenaOf(place.storage), tensor.shape(), tensor.dtype(),
                                tensor.layout(), place.offset, bytes);
   else if (!in_arena && !shared)
@@ -28884,21 +29454,31 @@ inline TensorInfo OutOfBody(const TensorInfo& info) {
 OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body,
                                     std::span<const int> inputs, std::string_view name,
                                     UnknownOperators unknown) {
+  std::vector<TensorInfo> given;
+  for (const int input : inputs) {
+    given.push_back(c.input(input));
+    given.back().constant = c.input_constant(input);
+  }
+  return InferBody(c.def(), body, given, name, unknown);
+}
+
+OPKIT_INLINE InferredBody InferBody(const OperatorDef& def, const Graph& body,
+                                    std::span<const TensorInfo> types_given, std::string_view name,
+                                    UnknownOperators unknown) {
   const InferredBodiesScope scope;
   InferredBody result;
   result.graph = &body;
-  for (const int input : inputs) {
-    result.given.push_back(c.input(input));
-    result.given.back().shape = IntoBody(c.input(input).shape);
+  for (const TensorInfo& info : types_given) {
+    result.given.push_back(info);
+    result.given.back().shape = IntoBody(info.shape);
     result.given.back().constant = nullptr;
-    const Tensor* constant = c.input_constant(input);
-    result.given_data.push_back(constant ? *constant : Tensor());
+    result.given_data.push_back(info.constant ? *info.constant : Tensor());
   }
   for (const InferredBody& known : *t_inferred_bodies)
     if (IsOf(known, result)) return known;
   const auto infer = [&] {
     std::vector<Graph::Input> given;
-    for (size_t i = 0; i < inputs.size(); ++i) {
+    for (size_t i = 0; i < result.given.size(); ++i) {
       given.push_back({body.inputs()[i].name, result.given[i]});
       if (result.given_data[i].initialized()) given.back().info.constant = &result.given_data[i];
     }
@@ -28911,7 +29491,7 @@ OPKIT_INLINE InferredBody InferBody(const InferenceContext& c, const Graph& body
       result.data.push_back(types[value].constant ? *types[value].constant : Tensor());
     }
   };
-  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(c.def())); });
+  InContext(infer, [&] { return StrCat("in ", name, " of ", ToString(def)); });
   t_inferred_bodies->push_back(result);
   return result;
 }
@@ -28932,7 +29512,7 @@ OPKIT_INLINE void InferAsBody(InferenceContext& c, const Graph& body, std::strin
       c.SetInput(i, inferred.inputs[Index(i)].dtype, inferred.inputs[Index(i)].shape);
   for (int o = 0; o < c.num_outputs(); ++o) {
     const size_t at = Index(o);
-    c.SetOutput(o, inferred.outputs[at].dtype, inferred.outputs[at].shape);
+    c.SetOutput(o, inferred.outputs[at]);
     if (inferred.data[at].initialized()) c.SetOutputData(o, inferred.data[at]);
   }
 }
@@ -31148,7 +31728,7 @@ class AbiValues {
   }
   DType dtype(size_t i, const char* what) const {
     const int32_t dtype = values_[i].dtype;
-    if (dtype < -1 || dtype >= kNumDTypes)
+    if (dtype < -1 || dtype >= kNumPlainDTypes)
       Throw(ErrorCode::kInvalidArgument, "it says dtype ", dtype, " for ", what, " ", i,
             ", which does not exist");
     return dtype < 0 ? DType::kUndefined : static_cast<DType>(dtype);
@@ -31255,12 +31835,13 @@ inline OperatorDef DefinitionOfAbi(const opkit_node* from) {
 // unknown for a library; in a program it throws kInvalidArgument.
 inline TensorInfo InfoOfAbi(const opkit_value& value) {
   TensorInfo info;
-  if ((value.dtype < -1 || value.dtype >= kNumDTypes || value.rank < -1 ||
+  if ((value.dtype < -1 || value.dtype >= kNumPlainDTypes || value.rank < -1 ||
        value.rank > OPKIT_MAX_RANK) &&
       !IsLoadedLibrary())
     Throw(ErrorCode::kInvalidArgument, "a value of a library has the dtype ", value.dtype,
           " and the rank ", value.rank);
-  if (value.dtype > 0 && value.dtype < kNumDTypes) info.dtype = static_cast<DType>(value.dtype);
+  if (value.dtype > 0 && value.dtype < kNumPlainDTypes)
+    info.dtype = static_cast<DType>(value.dtype);
   if (value.rank < 0 || value.rank > OPKIT_MAX_RANK) return info;
   std::vector<Dim> dims;
   for (int axis = 0; axis < value.rank; ++axis) dims.push_back(DimOfAbi(value.dims[axis]));
@@ -32436,7 +33017,7 @@ class OPKIT_IMAGE_LOCAL ExportedOp : public RefCounted {
     parameter.type = -1;
     if constexpr (std::is_same_v<From, ValueSchema>) {
       for (const DType dtype : from.dtypes)
-        parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
+        if (!IsObject(dtype)) parameter.dtypes |= uint64_t{1} << static_cast<int>(dtype);
     } else {
       if (from.type) parameter.type = static_cast<int32_t>(*from.type);
       parameter.required = from.required;
@@ -32603,7 +33184,8 @@ class OpImport {
       to.doc = Text(one->doc, "a doc");
       if constexpr (requires { to.dtypes; }) {
         for (int dtype = 1; dtype < kNumDTypes; ++dtype)
-          if (one->dtypes >> dtype & 1) to.dtypes.push_back(static_cast<DType>(dtype));
+          if (one->dtypes >> dtype & 1 && !IsObject(static_cast<DType>(dtype)))
+            to.dtypes.push_back(static_cast<DType>(dtype));
       } else {
         to.required = one->required != 0;
         if (one->type >= 0) to.type = static_cast<AttributeType>(one->type);
