@@ -145,6 +145,35 @@ TEST_CASE("everything survives, to the bit") {
   CHECK(SameGraph(LoadGraphJson(SaveGraphJson(Graph())), Graph()));
 }
 
+TEST_CASE("strings and the types of sequences survive") {
+  Graph graph;
+  Graph::Input input{"s", TensorInfo(DType::kOptional, {Dim()})};
+  input.info.element = DType::kString;
+  input.info.holds_sequence = true;
+  graph.AddInput(input);
+  const Strings words{"", "\xc3\xa9", "\xff", "line\n"};
+  graph.AddConstant("words", Tensor::From<std::string>({2, 2}, words));
+  graph.AddOutput("words");
+  const Graph back = LoadGraphJson(SaveGraphJson(graph));
+  CHECK(back.inputs()[0].info.element == DType::kString);
+  CHECK(back.inputs()[0].info.holds_sequence);
+  CHECK(back.FindConstant("words")->shape() == Shape{2, 2});
+  CHECK(back.FindConstant("words")->ToVector<std::string>() == words);
+  const auto wrong = [](const char* data) -> std::string {
+    return ErrorOf([&] {
+             LoadGraphJson(StrCat(
+                 R"({"format": "opkit graph", "version": 1, "inputs": [], "nodes": [], "constants": [)"
+                 R"({"name": "w", "tensor": )",
+                 R"({"dtype": "string", "shape": [2], "data": )", data,
+                 R"(}}], "outputs": ["w"]})"));
+           })
+        .what();
+  };
+  CHECK(Contains(wrong(R"(["a"])"), "data: has 1 strings, but string[2] has 2"));
+  CHECK(Contains(wrong(R"(["a", 3])"), "data[1]: expected a string"));
+  CHECK(Contains(wrong(R"("YQ==")"), "data: expected an array of strings"));
+}
+
 TEST_CASE("the text reads well, and short forms may be left out") {
   CHECK(Contains(SaveGraphJson(Small()), R"( "format": "opkit graph",
  "version": 1,

@@ -7,6 +7,7 @@
 #include "any_operator.hpp"
 #include "graph/random_graph.hpp"
 #include "made_library.hpp"
+#include "opkit/core/sequence.hpp"
 #include "opkit/graph/graph_subgraph.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/onnx_writer.hpp"
@@ -55,6 +56,37 @@ OPERATOR_SCHEMA(OnnxWriterOwn).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape(
 Tensor Ones() { return Tensor::From<float>({2}, {1, 1}); }
 
 }  // namespace
+
+TEST_CASE("Strings, sequences and optional values keep their types and elements") {
+  const auto input = [](const char* name, DType dtype, DType element, bool holds_sequence) {
+    Graph::Input made{name, TensorInfo(dtype, {Dim()})};
+    made.info.element = element;
+    made.info.holds_sequence = holds_sequence;
+    return made;
+  };
+  Graph graph;
+  graph.AddInput("text", DType::kString, {2, Sym("N")});
+  graph.AddInput(input("sequence", DType::kSequence, DType::kString, false));
+  graph.AddInput(input("optional", DType::kOptional, DType::kFloat32, false));
+  graph.AddInput(input("both", DType::kOptional, DType::kInt64, true));
+  graph.AddConstant("words", Tensor::From<std::string>({2, 1}, {"a", std::string("\0b", 2)}));
+  OperatorDef def("Op", {"text", "sequence", "optional", "both", "words"}, {"y"});
+  def.Arg("tensor", Tensor::From<std::string>({1}, {"in an attribute"}));
+  graph.AddNode(def);
+  graph.AddOutput("y").AddOutput("sequence").AddOutput("both");
+  const OnnxModel model = Back(graph);
+  CHECK(SameGraph(model.graph, graph));
+  for (size_t i = 0; i < graph.inputs().size(); ++i) {
+    CHECK(ToString(model.graph.inputs()[i].info) == ToString(graph.inputs()[i].info));
+    CHECK(model.graph.inputs()[i].info.element == graph.inputs()[i].info.element);
+  }
+  REQUIRE(model.output_types.size() == 3);
+  CHECK(ToString(model.output_types[1]) == "sequence<string>[?]");
+  CHECK(ToString(model.output_types[2]) == "optional<int64[]>[?]");
+  Graph held;
+  held.AddConstant("s", MakeSequence({Ones()})).AddOutput("s");
+  CHECK(Contains(WhatOf(held), "constant 's': tensor sequence[1] on cpu is no TensorProto"));
+}
 
 TEST_CASE("Inputs keep their types, and symbols, unknown extents and unknown ranks") {
   Graph graph;

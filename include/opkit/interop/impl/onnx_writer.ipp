@@ -479,7 +479,7 @@ class OnnxGraphWriter {
 inline int64_t OnnxTensorBytes(const Graph& graph) {
   int64_t bytes = 0;
   const auto add = [&](const Tensor& tensor) {
-    if (tensor.dtype() != DType::kString) bytes += tensor.nbytes();
+    if (!IsObject(tensor.dtype())) bytes += tensor.nbytes();
     for (int64_t i = 0; tensor.dtype() == DType::kString && i < tensor.numel(); ++i)
       bytes += static_cast<int64_t>(tensor.data<std::string>()[i].size());
   };
