@@ -1708,6 +1708,8 @@ Allocator* SetAllocator(DeviceType type, Allocator* allocator);
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+enum class DType : uint8_t;
+
 namespace detail {
 
 // The memory that Storage handles share: an allocator's or foreign memory.
@@ -1724,7 +1726,7 @@ class StorageBlock final : public RefCounted {
   // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive. `objects` is
   // the dtype of the C++ objects that fill the memory, such as kString; kUndefined for plain bytes.
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context,
-               DType objects = DType::kUndefined)
+               DType objects = {})
       : device_(device),
         objects_(objects),
         data_(data),
@@ -1758,7 +1760,7 @@ class StorageBlock final : public RefCounted {
 
  private:
   Device device_;
-  DType objects_ = DType::kUndefined;
+  DType objects_{};
   void* data_ = nullptr;
   int64_t nbytes_;
   Allocator* allocator_ = nullptr;
@@ -1775,7 +1777,7 @@ inline Storage AllocateStorage(Device device, int64_t nbytes) {
 }
 inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
                             detail::StorageBlock::Deleter deleter = nullptr,
-                            void* context = nullptr, DType objects = DType::kUndefined) {
+                            void* context = nullptr, DType objects = {}) {
   return detail::MakeIntrusive<detail::StorageBlock>(device, data, nbytes, deleter, context,
                                                      objects);
 }
@@ -12588,17 +12590,16 @@ inline bool CountDenseBytes(int64_t count, DType dtype, int64_t* bytes) {
 
 template <class T>
 Storage AllocateObjectsOf(Device device, DType dtype, int64_t count, int64_t nbytes) {
-  std::unique_ptr<T[]> objects;
+  T* objects = nullptr;
   try {
-    objects = std::make_unique<T[]>(static_cast<size_t>(count));
+    objects = new T[static_cast<size_t>(count)];
+    return AdoptStorage(
+        device, objects, nbytes, [](void* data, void*) { delete[] static_cast<T*>(data); }, nullptr,
+        dtype);
   } catch (const std::bad_alloc&) {
+    delete[] objects;
     Throw(ErrorCode::kOutOfMemory, "no memory for ", count, " elements of ", dtype);
   }
-  Storage storage = AdoptStorage(
-      device, objects.get(), nbytes, [](void* data, void*) { delete[] static_cast<T*>(data); },
-      nullptr, dtype);
-  static_cast<void>(objects.release());
-  return storage;
 }
 // Allocates and constructs elements of string, sequence or optional. Errors: kUnsupported on
 // another device than the CPU, kOutOfMemory.
@@ -12621,10 +12622,13 @@ inline void CheckViewOf(const StorageBlock& storage, DType dtype, bool at_object
 
 OPKIT_INLINE void CopyObjects(DType dtype, void* to, const void* from, int64_t count) {
   if (to == from) return;
+  const auto copy = [count](auto* target, const auto* source) {
+    for (int64_t i = 0; i < count; ++i) target[i] = source[i];
+  };
   if (dtype == DType::kString)
-    std::copy_n(static_cast<const std::string*>(from), count, static_cast<std::string*>(to));
+    copy(static_cast<std::string*>(to), static_cast<const std::string*>(from));
   else
-    std::copy_n(static_cast<const Tensor*>(from), count, static_cast<Tensor*>(to));
+    copy(static_cast<Tensor*>(to), static_cast<const Tensor*>(from));
 }
 
 }  // namespace detail

@@ -4,9 +4,6 @@
 #ifndef OPKIT_CORE_DLPACK_HPP_
 #define OPKIT_CORE_DLPACK_HPP_
 
-#include <algorithm>
-#include <iterator>
-
 #include "opkit/core/tensor.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -95,9 +92,10 @@ Managed* ExportDLPack(const Tensor& tensor) {
   if (!tensor.layout().is_standard())
     Throw(ErrorCode::kUnsupported, "DLPack has no layout '", tensor.layout(),
           "'; convert the tensor to the standard layout first");
-  const auto row = std::find_if(std::begin(kDLPackTypes), std::end(kDLPackTypes),
-                                [&](const auto& r) { return r.dtype == tensor.dtype(); });
-  if (row == std::end(kDLPackTypes))
+  const DLPackTypeRow* row = nullptr;
+  for (const auto& r : kDLPackTypes)
+    if (r.dtype == tensor.dtype()) row = &r;
+  if (!row)
     Throw(ErrorCode::kUnsupported, "cannot export tensor ", tensor, " to DLPack: ",
           IsPacked(tensor.dtype())
               ? "programs disagree on the order of bits in a byte; cast it to a "

@@ -5,9 +5,10 @@
 
 #include "opkit/base/ref_counted.hpp"
 #include "opkit/core/allocator.hpp"
-#include "opkit/core/dtype.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+enum class DType : uint8_t;
 
 namespace detail {
 
@@ -25,7 +26,7 @@ class StorageBlock final : public RefCounted {
   // Adopts foreign memory; `deleter` may be null if the caller keeps the memory alive. `objects` is
   // the dtype of the C++ objects that fill the memory, such as kString; kUndefined for plain bytes.
   StorageBlock(Device device, void* data, int64_t nbytes, Deleter deleter, void* context,
-               DType objects = DType::kUndefined)
+               DType objects = {})
       : device_(device),
         objects_(objects),
         data_(data),
@@ -59,7 +60,7 @@ class StorageBlock final : public RefCounted {
 
  private:
   Device device_;
-  DType objects_ = DType::kUndefined;
+  DType objects_{};
   void* data_ = nullptr;
   int64_t nbytes_;
   Allocator* allocator_ = nullptr;
@@ -76,7 +77,7 @@ inline Storage AllocateStorage(Device device, int64_t nbytes) {
 }
 inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
                             detail::StorageBlock::Deleter deleter = nullptr,
-                            void* context = nullptr, DType objects = DType::kUndefined) {
+                            void* context = nullptr, DType objects = {}) {
   return detail::MakeIntrusive<detail::StorageBlock>(device, data, nbytes, deleter, context,
                                                      objects);
 }

@@ -2,9 +2,6 @@
 #ifndef OPKIT_CORE_IMPL_TENSOR_IPP_
 #define OPKIT_CORE_IMPL_TENSOR_IPP_
 
-#include <algorithm>
-#include <memory>
-
 #include "opkit/core/tensor.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -30,17 +27,16 @@ inline bool CountDenseBytes(int64_t count, DType dtype, int64_t* bytes) {
 
 template <class T>
 Storage AllocateObjectsOf(Device device, DType dtype, int64_t count, int64_t nbytes) {
-  std::unique_ptr<T[]> objects;
+  T* objects = nullptr;
   try {
-    objects = std::make_unique<T[]>(static_cast<size_t>(count));
+    objects = new T[static_cast<size_t>(count)];
+    return AdoptStorage(
+        device, objects, nbytes, [](void* data, void*) { delete[] static_cast<T*>(data); }, nullptr,
+        dtype);
   } catch (const std::bad_alloc&) {
+    delete[] objects;
     Throw(ErrorCode::kOutOfMemory, "no memory for ", count, " elements of ", dtype);
   }
-  Storage storage = AdoptStorage(
-      device, objects.get(), nbytes, [](void* data, void*) { delete[] static_cast<T*>(data); },
-      nullptr, dtype);
-  static_cast<void>(objects.release());
-  return storage;
 }
 // Allocates and constructs elements of string, sequence or optional. Errors: kUnsupported on
 // another device than the CPU, kOutOfMemory.
@@ -63,10 +59,13 @@ inline void CheckViewOf(const StorageBlock& storage, DType dtype, bool at_object
 
 OPKIT_INLINE void CopyObjects(DType dtype, void* to, const void* from, int64_t count) {
   if (to == from) return;
+  const auto copy = [count](auto* target, const auto* source) {
+    for (int64_t i = 0; i < count; ++i) target[i] = source[i];
+  };
   if (dtype == DType::kString)
-    std::copy_n(static_cast<const std::string*>(from), count, static_cast<std::string*>(to));
+    copy(static_cast<std::string*>(to), static_cast<const std::string*>(from));
   else
-    std::copy_n(static_cast<const Tensor*>(from), count, static_cast<Tensor*>(to));
+    copy(static_cast<Tensor*>(to), static_cast<const Tensor*>(from));
 }
 
 }  // namespace detail
