@@ -13,7 +13,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // The extents are in the host's memory, or, for a host before 1.24, in this object.
 class OPKIT_IMAGE_LOCAL OrtTensor : public ForeignTensor {
  public:
-  // Throws kUnsupported for an element type that opkit does not have.
+  // Throws kUnsupported for elements that are not plain.
   OrtTensor(const OrtApi& api, const void* value, Device on) {
     int type = 0;
     size_t extents = 0;
@@ -37,9 +37,9 @@ class OPKIT_IMAGE_LOCAL OrtTensor : public ForeignTensor {
     dtype = OnnxDType(type);
     device = on;
     rank = static_cast<int>(extents);
-    if (dtype == DType::kUndefined) [[unlikely]]
+    if (!IsPlain(dtype)) [[unlikely]]
       Throw(ErrorCode::kUnsupported, "a tensor of ONNX Runtime has the element type ", type,
-            " of TensorProto.DataType, which opkit does not have");
+            " of TensorProto.DataType, which exported operators do not take");
   }
   OrtTensor(OrtTensor&&) = delete;
 
