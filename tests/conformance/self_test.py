@@ -53,11 +53,11 @@ class List(unittest.TestCase):
         self.assertIn("1 skipped (operator not built 1), 0 failures", output)
 
     def test_updates_the_list_for_the_cases_that_it_looked_at(self):
-        code, output = self.run_with("test_other: kept\ntest_relu: wrong\n", "test_relu",
+        code, output = self.run_with("test_a_case: kept\ntest_relu: wrong\n", "test_relu",
                                      CASE, "--update")
         self.assertEqual(code, 0, output)
         lines = [line for line in self.list.read_text().splitlines() if line[0] != "#"]
-        self.assertEqual(lines, ["test_other: kept",
+        self.assertEqual(lines, ["test_a_case: kept",
                                  f"{CASE}: operator not built: ImageDecoder"])
 
     def test_refuses_lines_that_it_cannot_read_and_unknown_options(self):
