@@ -10,6 +10,7 @@
 #include "opkit/ops/math/arithmetic.hpp"
 #include "opkit/ops/math/logic.hpp"
 #include "opkit/ops/math/unary.hpp"
+#include "opkit/ops/sequence/sequence_operators.hpp"
 #include "opkit/profile/profiler.hpp"
 
 namespace loop_test {
@@ -167,6 +168,21 @@ TEST_CASE("two carried values that change places are not mixed up") {
     CHECK(FloatsOf(out.Get("y")) == Floats{b});
     a = std::exchange(b, a + b);
   }
+}
+
+TEST_CASE("a carried sequence keeps the dtype of its elements") {
+  Graph body;
+  body.AddInput("i", DType::kInt64, Shape{}).AddInput("go", DType::kBool, Shape{});
+  body.AddInput(Graph::Input{"s", detail::SequenceInfo(DType::kFloat32)});
+  body.AddNode(OperatorDef("SequenceEmpty", {}, {"t"}, {{"dtype", 7}}));
+  body.AddOutput("go").AddOutput("t");
+  Graph g;
+  g.AddInput(Graph::Input{"s", detail::SequenceInfo(DType::kFloat32)});
+  g.AddConstant("count", Tensor::Scalar<int64_t>(1));
+  g.AddNode(OperatorDef("Loop", {"count", "", "s"}, {"out"}).Subgraph("body", MakeSubgraph(body)));
+  g.AddOutput("out");
+  CHECK(Contains(ErrorOf([&] { Compile(g); }).what(),
+                 "'s' has elements of float32 before an iteration and of int64 after it"));
 }
 
 TEST_CASE("a wrong node is an Error") {

@@ -113,6 +113,11 @@ inline InferredBody InferIterations(const InferenceContext& c, const IteratedBod
         Throw(ErrorCode::kTypeMismatch, c.def().type(), ": the carried value '",
               body.graph->inputs()[first_input + i].name, "' is ", from.dtype,
               " before an iteration and ", to.dtype, " after it");
+      if (from.element != to.element && from.element != DType::kUndefined &&
+          to.element != DType::kUndefined)
+        Throw(ErrorCode::kTypeMismatch, c.def().type(), ": the carried value '",
+              body.graph->inputs()[first_input + i].name, "' has elements of ", from.element,
+              " before an iteration and of ", to.element, " after it");
       if (from.shape == to.shape || !from.shape.has_rank()) continue;
       SymbolicShape either;
       if (to.shape.has_rank() && to.shape.rank() == from.shape.rank()) {
