@@ -7,6 +7,8 @@
 
 #include "opkit/opkit.hpp"
 
+#include "opkit/core/sequence.hpp"
+
 #include "opkit/graph/dot.hpp"
 #include "opkit/graph/draw_plan.hpp"
 #include "opkit/graph/executor.hpp"

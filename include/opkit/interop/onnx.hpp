@@ -11,8 +11,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // Returns the model in the bytes of a ModelProto. The bytes are copied and may be freed afterwards.
 // `external_dir` is the folder of external data; if it is empty, external data is an Error. The
 // graph:
-// - Initializers and Constant nodes become constants. An input that is also an initializer is no
-//   input of the graph.
+// - Initializers and Constant nodes become constants. An input that is also an initializer is an
+//   input with this default, unless the file's version is below 4 or OnnxOptions::fix_defaults is
+//   set.
 // - A `dim_param` becomes a symbol of that name. A negative or missing extent and "?" are unknown.
 // - Nodes of opsets 7 to 20 are rewritten to opset 21. Nodes of opsets 22 to 27 are taken unchanged
 //   if they mean the same in opset 21, and are an Error otherwise.
@@ -32,8 +33,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // - kNotFound for an operator that is not registered, with the nearest
 //   registered name. Nodes can name the library of their operator (`opkit.library` in
 //   metadata_props); one Error names all such operators that are missing.
-// - kUnsupported for strings, sparse tensors, float8 and int4, values other than tensors, and an
-//   opset out of the range above.
+// - kUnsupported for sparse tensors, maps, and an opset out of the range above.
 // - kInvalidArgument for bytes that are no valid ONNX model, damaged or hostile.
 OnnxModel ParseOnnxModel(std::string_view bytes, const OnnxOptions& options = {},
                          std::string external_dir = {});
