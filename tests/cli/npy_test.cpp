@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "opkit/core/sequence.hpp"
 #include "support/error_of.hpp"
 #include "support/lists.hpp"
 #include "support/temporary_folder.hpp"
@@ -121,8 +122,11 @@ TEST_CASE("Types that opkit or NumPy lacks are Errors that name them") {
     return What(
         Npy("{'descr': " + text + ", 'fortran_order': False, 'shape': (1,), }", "12345678"));
   };
-  CHECK(descr("'<U4'") == "its elements are '<U4', which is not a number or bool that opkit has");
-  CHECK(Contains(descr("'|O'"), "'|O'"));
+  CHECK(descr("'|V4'") ==
+        "its elements are '|V4', which is no number, bool or string that opkit has");
+  CHECK(descr("'|O'") ==
+        "its elements are '|O', which is no number, bool or string that opkit has; for an array of "
+        "strings, save array.astype(str)");
   CHECK(Contains(descr("'<f3'"), "'<f3'"));
   CHECK(Contains(descr("''"), "elements are ''"));
   CHECK(descr("[('a', '<f4')]") == "its elements are records; save each field by itself");
@@ -134,7 +138,56 @@ TEST_CASE("Types that opkit or NumPy lacks are Errors that name them") {
   for (const DType dtype : {DType::kInt4, DType::kFloat8E5M2})
     CHECK(Contains(ErrorOf([&] { SaveNpy(file.path(), Tensor({3}, dtype)); }).message(),
                    StrCat("NumPy has no ", dtype, "; cast the tensor to float32 first")));
+  CHECK(ErrorOf([&] { SaveNpy(file.path(), MakeSequence({Tensor::Scalar(1.f)})); }).message() ==
+        file.path() + ": NumPy has no sequence; save its elements");
   CHECK(ErrorOf([&] { SaveNpy(file.path(), Tensor()); }).code() == ErrorCode::kUninitialized);
+}
+
+TEST_CASE("Strings are read and written as NumPy's arrays of characters") {
+  using Texts = std::vector<std::string>;
+  const File file;
+  const Texts texts = {"a", "", "h\u00e9llo", "\u65e5\u672c", "\U0001F600!", "x\ty"};
+  for (const Shape& shape : {Shape{6}, Shape{2, 3}}) {
+    SaveNpy(file.path(), Tensor::From<std::string>(shape, texts));
+    const Tensor again = ReadNpy(file.path());
+    CHECK(again.shape() == shape);
+    CHECK(again.ToVector<std::string>() == texts);
+  }
+  CHECK(Contains(file.bytes(), "{'descr': '<U5', 'fortran_order': False, 'shape': (2, 3), }"));
+  CHECK(file.bytes().size() == 128 + 6 * 5 * 4);
+  CHECK(file.bytes().substr(128, 8) == std::string("a\0\0\0\0\0\0\0", 8));
+  SaveNpy(file.path(), Tensor::From<std::string>({0, 2}, {}));
+  CHECK(ReadNpy(file.path()).shape() == Shape{0, 2});
+  const auto parse = [](const std::string& descr, const std::string& data,
+                        const char* order = "False, 'shape': (2,)}") {
+    return ParseNpy(Npy("{'descr': '" + descr + "', 'fortran_order': " + order, data));
+  };
+  CHECK(parse("|S3", std::string("ab\0\xff\0c", 6)).ToVector<std::string>() ==
+        Texts{"ab", std::string("\xff\0c", 3)});
+  CHECK(parse(">U1", std::string("\0\0\0a\0\0\x65\xe5", 8)).ToVector<std::string>() ==
+        Texts{"a", "\u65e5"});
+  CHECK(parse("|S1", "abcd", "True, 'shape': (2, 2)}").ToVector<std::string>() ==
+        Texts{"a", "c", "b", "d"});
+}
+
+TEST_CASE("Strings that are damaged or that NumPy cannot hold are Errors") {
+  const File file;
+  const auto save = [&](std::string text) {
+    return ErrorOf([&] { SaveNpy(file.path(), Tensor::From<std::string>({1}, {text})); }).message();
+  };
+  for (const char* bytes :
+       {"\xff", "\xc3", "\xe6\x97", "\xc0\x80", "\xed\xa0\x80", "\xf5\x80\x80\x80"})
+    CHECK(Contains(save(bytes), "NumPy has only strings in UTF-8"));
+  CHECK(Contains(save(std::string("a\0", 2)), "no strings that end with a zero"));
+  const auto what = [](const std::string& descr, const std::string& shape) {
+    return What(Npy("{'descr': '" + descr + "', 'fortran_order': False, 'shape': (" + shape + ",)}",
+                    std::string("a\0\0\0\0\xd8\0\0", 8)));
+  };
+  CHECK(what("<U1", "3") == "it has 8 bytes behind its header, but 3 strings of 4 bytes need more");
+  CHECK(Contains(what("<U1", "4611686018427387904"), "need more"));
+  CHECK(Contains(what("<U0", "1"), "no number, bool or string"));
+  CHECK(Contains(what("<U99999999999999999999", "1"), "no number, bool or string"));
+  CHECK(what("<U1", "2") == "a string in it has the number 55296, which is no character");
 }
 
 TEST_CASE("A damaged or hostile header is an Error") {
