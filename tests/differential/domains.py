@@ -111,6 +111,29 @@ class DomainMaker(Maker):
                          coefficients=self.floats(vectors), n_supports=vectors, rho=self.floats(1),
                          kernel_type=kernel, kernel_params=params)
 
+    def svm_classifier(self):
+        x, _, shape = self.rows(["float32"])
+        classes, kernel = self.d.int(2, 4), self.d.choice(["LINEAR", "POLY", "RBF", "SIGMOID"])
+        pairs, counts = classes * (classes - 1) // 2, [self.d.int(0, 3) for _ in range(classes)]
+        counts[self.d.int(0, classes - 1)] += 1
+        params = [self.d.r.uniform(0.1, 0.5), self.d.r.uniform(0, 1), float(self.d.int(1, 3))]
+        given = dict(kernel_type=kernel, kernel_params=params, post_transform=self.maybe(self.d.choice(TRANSFORMS)),
+                     classlabels_ints=[int(v) for v in self.d.r.permutation(9)[:classes]])
+        if self.d.chance(0.15):
+            given["kernel_type"] = "LINEAR"
+            return self.done([x], ["int64", "float32"], 2, kind="single", rho=self.floats(1),
+                             coefficients=self.floats(classes * shape[1]), **given)
+        has_probabilities = self.d.chance(0.5)
+        if has_probabilities:
+            # ONNX Runtime's SOFTMAX_ZERO takes numbers near 0 for 0.
+            given |= dict(prob_a=self.floats(pairs, -2, -0.1), prob_b=self.floats(pairs, -0.5, 0.5),
+                          post_transform=self.maybe(self.d.choice(TRANSFORMS[:3])))
+        # The iteration that couples pairs ends by a rough bound, so that rounding can change its length.
+        kind = "coarse" if has_probabilities and classes > 2 else "single"
+        return self.done([x], ["int64", "float32"], 2, kind=kind, support_vectors=self.floats(sum(counts) * shape[1]),
+                         coefficients=self.floats((classes - 1) * sum(counts)), vectors_per_class=counts,
+                         rho=self.floats(pairs), **given)
+
     def forest(self, features, tensors=False):
         """Nodes of random trees, and their leaves as pairs of tree and node. With `tensors` as
         TreeEnsemble of opset 5 has them."""
@@ -392,6 +415,7 @@ MAKERS = {
     f"{ML}.FeatureVectorizer": M.feature_vectorizer, f"{ML}.Imputer": M.imputer, f"{ML}.LabelEncoder": M.label_encoder,
     f"{ML}.LinearClassifier": M.linear_classifier, f"{ML}.LinearRegressor": M.linear_regressor,
     f"{ML}.Normalizer": M.normalizer, f"{ML}.OneHotEncoder": M.one_hot_encoder, f"{ML}.SVMRegressor": M.svm_regressor,
+    f"{ML}.SVMClassifier": M.svm_classifier,
     f"{ML}.Scaler": M.scaler, f"{ML}.TreeEnsemble": M.tree_ensemble,
     f"{ML}.TreeEnsembleClassifier": M.tree_classifier, f"{ML}.TreeEnsembleRegressor": M.tree_regressor,
     **dict.fromkeys([f"{MICROSOFT}.{op}" for op in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")], M.gelu),
