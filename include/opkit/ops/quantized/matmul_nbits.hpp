@@ -5,23 +5,20 @@
 #define OPKIT_OPS_QUANTIZED_MATMUL_NBITS_HPP_
 
 #include "opkit/ops/math/matmul.hpp"
+#include "opkit/ops/quantized/blocked_product.hpp"
 #include "opkit/ops/quantized/quantization.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// The extents of a matrix [n, k] of small integers, and where they lie. A row is divided into
-// blocks, which begin at a byte; the lowest bits of a byte come first.
-struct BlockedMatrix {
-  int64_t n, k, bits, block, blocks;
-
+// The layout of B that the attributes of a node describe.
+struct NBitsLayout : BlockedLayout {
   // Throws kInvalidArgument for attributes without a meaning.
-  explicit BlockedMatrix(const OperatorDef& def)
-      : n(def.args().Get<int64_t>("N", 0)),
-        k(def.args().Get<int64_t>("K", 0)),
-        bits(def.args().Get<int64_t>("bits", 4)),
-        block(def.args().Get<int64_t>("block_size", 0)) {
+  explicit NBitsLayout(const OperatorDef& def)
+      : BlockedLayout{def.args().Get<int64_t>("N", 0), def.args().Get<int64_t>("K", 0),
+                      def.args().Get<int64_t>("bits", 4), def.args().Get<int64_t>("block_size", 0),
+                      0} {
     constexpr int64_t kMost = int64_t{1} << 31;  // so that products fit in an int64
     if (n < 1 || k < 1 || n > kMost || k > kMost || block < 16 || block > kMost ||
         (block & (block - 1)) != 0 || (bits != 2 && bits != 4 && bits != 8))
@@ -30,17 +27,12 @@ struct BlockedMatrix {
             ", expected N and K from 1 on, a power of two from 16 on, and 2, 4 or 8 bits");
     blocks = (k + block - 1) / block;
   }
-  int64_t BlockBytes() const { return block * bits / 8; }
   // The bytes of a row of `count` numbers without blocks, as zero points have them.
   int64_t RowBytes(int64_t count) const { return (count * bits + 7) / 8; }
-  int32_t At(const uint8_t* bytes, int64_t i) const {
-    const int64_t bit = i * bits;
-    return (bytes[bit / 8] >> (bit % 8)) & ((1 << bits) - 1);
-  }
 };
 
 inline void InferMatMulNBits(InferenceContext& c) {
-  const BlockedMatrix sizes(c.def());
+  const NBitsLayout sizes(c.def());
   const std::string& op = c.def().type();
   ExpectDType(c, 0, ScaleTypes::DTypes());
   const DType dtype = c.input_dtype(0);
@@ -73,72 +65,53 @@ inline void InferMatMulNBits(InferenceContext& c) {
 
 }  // namespace detail
 
-// Converts one row of B at a time to float32, so that B stays as small as it is stored.
 class MatMulNBitsOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
 
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
-    const std::vector<float> scales = detail::NumbersOf<float>(DenseInput(2));
-    const auto* bytes = DenseInput(1).data<uint8_t>();
-    const Tensor* zeros = HasInput(3) ? &DenseInput(3) : nullptr;
-    const bool packs_zeros = zeros && zeros->dtype() == DType::kUInt8;
-    std::vector<float> zero_points, bias;
-    if (zeros && !packs_zeros) zero_points = detail::NumbersOf<float>(*zeros);
-    if (HasInput(5)) bias = detail::NumbersOf<float>(DenseInput(5));
-    const int64_t n = sizes_.n, k = sizes_.k, blocks = sizes_.blocks;
-    const Tensor& a = DenseInput(0);
-    std::vector<float> converted;
-    if (a.dtype() != DType::kFloat32) converted = detail::NumbersOf<float>(a);
-    const float* left = a.dtype() == DType::kFloat32 ? a.data<float>() : converted.data();
-    const int64_t rows = a.numel() / k;
+    std::vector<float> buffers[6];
+    // Returns an input as float32.
+    const auto floats = [&](int input) {
+      const Tensor& tensor = DenseInput(input);
+      if (tensor.dtype() == DType::kFloat32) return tensor.data<float>();
+      std::vector<float>& buffer = buffers[input];
+      buffer = detail::NumbersOf<float>(tensor);
+      return static_cast<const float*>(buffer.data());
+    };
+    const float *left = floats(0), *scales = floats(2), *zeros = nullptr, *bias = nullptr;
+    const uint8_t* packed_zeros = nullptr;
+    if (HasInput(3) && Input(3).dtype() == DType::kUInt8)
+      packed_zeros = DenseInput(3).data<uint8_t>();
+    else if (HasInput(3))
+      zeros = floats(3);
+    if (HasInput(5)) bias = floats(5);
+    const int64_t n = layout_.n, blocks = layout_.blocks;
+    const auto middle = static_cast<float>(1 << (layout_.bits - 1));
+    const auto factors = [&](int64_t column, int64_t block, float& zero, float& scale) {
+      const int64_t at = column * blocks + block;
+      scale = scales[at];
+      zero = packed_zeros ? static_cast<float>(
+                                layout_.At(packed_zeros + column * layout_.RowBytes(blocks), block))
+             : zeros ? zeros[at]
+                     : middle;
+    };
     ScaleTypes::Visit(y->dtype(), [&]<class T>() {
       T* out = y->template mutable_data<T>();
-      ParallelForRange(n, (1 << 16) / (k * (rows + 1)) + 1, [&](int64_t begin, int64_t end) {
-        std::vector<float> row(detail::Index(k));
-        for (int64_t column = begin; column < end; ++column) {
-          for (int64_t block = 0; block < blocks; ++block) {
-            const int64_t at = column * blocks + block;
-            float zero = static_cast<float>(1 << (sizes_.bits - 1));
-            if (packs_zeros)
-              zero = static_cast<float>(
-                  sizes_.At(zeros->data<uint8_t>() + column * sizes_.RowBytes(blocks), block));
-            else if (zeros)
-              zero = zero_points[detail::Index(at)];
-            const float scale = scales[detail::Index(at)];
-            const uint8_t* from = bytes + at * sizes_.BlockBytes();
-            const int64_t first = block * sizes_.block;
-            for (int64_t i = 0; i < sizes_.block && first + i < k; ++i)
-              row[detail::Index(first + i)] =
-                  (static_cast<float>(sizes_.At(from, i)) - zero) * scale;
-          }
-          for (int64_t m = 0; m < rows; ++m) {
-            float sum = Dot(left + m * k, row.data(), k);
-            if (!bias.empty()) sum += bias[detail::Index(column)];
-            out[m * n + column] = static_cast<T>(sum);
-          }
-        }
-      });
+      detail::BlockedProduct(
+          layout_, left, DenseInput(0).numel() / layout_.k, DenseInput(1).data<uint8_t>(), factors,
+          [&](int64_t row, int64_t column, float sum) {
+            out[row * n + column] = static_cast<T>(bias ? sum + bias[column] : sum);
+          },
+          loops_);
     });
     return true;
   }
 
  private:
-  // Sums in several lanes, which a compiler can keep in one register.
-  static float Dot(const float* x, const float* y, int64_t count) {
-    constexpr int64_t kLanes = 16;
-    float sums[kLanes] = {};
-    int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes)
-      for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += x[i + lane] * y[i + lane];
-    float sum = 0;
-    for (; i < count; ++i) sum += x[i] * y[i];
-    for (const float lane : sums) sum += lane;
-    return sum;
-  }
-
-  const detail::BlockedMatrix sizes_{def()};
+  const detail::NBitsLayout layout_{def()};
+  const detail::BlockedLoops loops_ = detail::AllBlockedLoops()[0];
 };
 
 OPKIT_DOMAIN_OPERATOR("com.microsoft", MatMulNBits, kNone, MatMulNBitsOp)
