@@ -73,15 +73,6 @@ class TransposeOpBase : public StandardOperator {
       f(i, place);
     }
   }
-  // Transposes a packed tensor, for backends; MovingStrings does so for the reference kernel.
-  // Threads must not write to one byte, so there is one.
-  void TransposePacked(const Tensor& x, const Tensor& y) {
-    const int bits = BitSize(x.dtype());
-    if (y.nbytes() > 0) std::memset(y.raw_mutable_data(), 0, static_cast<size_t>(y.nbytes()));
-    ForEachElement(x, y, [&](int64_t i, int64_t place) {
-      SetPackedCode(y.raw_mutable_data(), bits, i, PackedCode(x.raw_data(), bits, place));
-    });
-  }
   // Returns the order of the axes, computed once for a rank.
   const Dims& Order(int rank) {
     if (order_.size() != rank) order_ = detail::TransposeOrder(def().args(), rank);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 
+#include "opkit/core/packed.hpp"
 #include "opkit/op/check/check_data.hpp"
 #include "support/check_node.hpp"
 #include "support/compare_backends.hpp"
@@ -81,6 +82,19 @@ TEST_CASE("Views are read where they lie") {
       while (std::next_permutation(perm.begin(), perm.end()));
     }
   }
+}
+
+TEST_CASE("Strings and packed elements are moved, too") {
+  const Tensor words =
+      Tensor::From<std::string>({2, 3}, {"a", "b", "c", "d", "e", "a long string"});
+  const Tensor found = Invoke("Transpose", {words}, {}, {.backends = "eigen"})[0];
+  CHECK(found.shape() == Shape{3, 2});
+  CHECK(found.ToVector<std::string>() ==
+        std::vector<std::string>{"a", "d", "b", "e", "c", "a long string"});
+  Tensor codes(Shape{3, 5}, DType::kInt4);
+  for (int64_t i = 0; i < codes.numel(); ++i)
+    SetPackedCode(codes.raw_mutable_data(), 4, i, static_cast<uint8_t>(i));
+  Compare(codes, {});
 }
 
 TEST_CASE("One operator serves inputs of several ranks") {

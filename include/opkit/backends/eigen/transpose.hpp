@@ -1,4 +1,5 @@
-// Transpose of any element type for the "eigen" backend, by StridedCopy.
+// Transpose of any element type for the "eigen" backend, by StridedCopy. Strings and packed
+// elements go through the reference kernel.
 #ifndef OPKIT_BACKENDS_EIGEN_TRANSPOSE_HPP_
 #define OPKIT_BACKENDS_EIGEN_TRANSPOSE_HPP_
 
@@ -8,16 +9,12 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-class TransposeEigenOp final : public TransposeOpBase {
+class TransposeEigenOp : public TransposeOpBase {
  public:
   using TransposeOpBase::TransposeOpBase;
   bool RunOnDevice() override {
     const Tensor& x = Input(0);
     Tensor* y = InferredOutput(0);
-    if (IsPacked(x.dtype())) {
-      TransposePacked(x, *y);
-      return true;
-    }
     const Dims& order = Order(x.rank());
     const Dims from = x.strides(), to = y->shape().DenseStrides();
     copy_.Start(ItemSize(x.dtype()));
@@ -31,7 +28,7 @@ class TransposeEigenOp final : public TransposeOpBase {
   StridedCopy copy_;
 };
 
-OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Transpose, eigen, TransposeEigenOp);
+OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(Transpose, eigen, MovingStrings<TransposeEigenOp>);
 
 }}  // namespace opkit
 
