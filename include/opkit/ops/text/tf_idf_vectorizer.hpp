@@ -27,15 +27,15 @@ inline int64_t TfIdfColumns(const Arguments& args) {
   return columns;
 }
 
-// The n-grams of a node, whose words are of type Word, and the column of each in the output.
+// The n-grams of a node, whose words are of type Word, and the place of each in the pool.
 template <class Word>
 class NgramTable {
  public:
   NgramTable() = default;
   // The words of the 1-grams stand from counts[0] on in `pool`, those of the 2-grams from counts[1]
-  // on, and so on. Throws kInvalidArgument unless the lists fit each other.
-  NgramTable(const std::vector<Word>& pool, const std::vector<int64_t>& counts,
-             const std::vector<int64_t>& columns) {
+  // on, and so on. `columns` is the number of columns that the node names. Throws kInvalidArgument
+  // unless the lists fit each other.
+  NgramTable(const std::vector<Word>& pool, const std::vector<int64_t>& counts, size_t columns) {
     size_t number = 0;
     for (size_t n = 1; n <= counts.size(); ++n) {
       const int64_t begin = counts[n - 1];
@@ -46,22 +46,20 @@ class NgramTable {
               " does not divide the ", pool.size(), " words of the pool into ", n, "-grams");
       for (auto word = pool.begin() + begin; word != pool.begin() + end;
            word += static_cast<std::ptrdiff_t>(n), ++number)
-        if (number < columns.size())
-          columns_.emplace(std::vector<Word>(word, word + static_cast<std::ptrdiff_t>(n)),
-                           columns[number]);
+        places_.emplace(std::vector<Word>(word, word + static_cast<std::ptrdiff_t>(n)), number);
     }
-    if (number != columns.size())
-      Throw(ErrorCode::kInvalidArgument, "TfIdfVectorizer: 'ngram_indexes' has ", columns.size(),
+    if (number != columns)
+      Throw(ErrorCode::kInvalidArgument, "TfIdfVectorizer: 'ngram_indexes' has ", columns,
             " columns, but the pool has ", number, " n-grams");
   }
-  // Returns -1 for an n-gram that the table does not have.
-  int64_t ColumnOf(const std::vector<Word>& ngram) const {
-    const auto found = columns_.find(ngram);
-    return found == columns_.end() ? -1 : found->second;
+  // Returns the place of an n-gram among those of the pool, null if the pool does not have it.
+  const size_t* PlaceOf(const std::vector<Word>& ngram) const {
+    const auto found = places_.find(ngram);
+    return found == places_.end() ? nullptr : &found->second;
   }
 
  private:
-  std::map<std::vector<Word>, int64_t> columns_;
+  std::map<std::vector<Word>, size_t> places_;
 };
 
 }  // namespace detail
@@ -69,9 +67,8 @@ class NgramTable {
 class TfIdfVectorizerOp final : public StandardOperator {
  public:
   TfIdfVectorizerOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config), columns_(detail::TfIdfColumns(def.args())) {
+      : StandardOperator(def, ws, config), width_(detail::TfIdfColumns(def.args())) {
     const auto counts = GetRepeatedArgument<int64_t>("ngram_counts");
-    const auto columns = GetRepeatedArgument<int64_t>("ngram_indexes");
     const auto strings = GetRepeatedArgument<std::string>("pool_strings");
     const auto numbers = GetRepeatedArgument<int64_t>("pool_int64s");
     if (strings.empty() == numbers.empty())
@@ -81,13 +78,13 @@ class TfIdfVectorizerOp final : public StandardOperator {
       Throw(ErrorCode::kInvalidArgument, "TfIdfVectorizer: lengths of ", least_, " to ", most_,
             " and up to ", skips_, " skips; expected lengths from 1 on and 0 or more skips");
     if (strings.empty())
-      numbers_ = detail::NgramTable<int64_t>(numbers, counts, columns);
+      numbers_ = detail::NgramTable<int64_t>(numbers, counts, columns_.size());
     else
-      strings_ = detail::NgramTable<std::string>(strings, counts, columns);
+      strings_ = detail::NgramTable<std::string>(strings, counts, columns_.size());
     of_strings_ = !strings.empty();
-    if (!weights_.empty() && static_cast<int64_t>(weights_.size()) < columns_)
+    if (!weights_.empty() && weights_.size() != columns_.size())
       Throw(ErrorCode::kInvalidArgument, "TfIdfVectorizer: 'weights' has ", weights_.size(),
-            " elements, expected one for each of ", columns_, " columns");
+            " elements, expected one for each of the ", columns_.size(), " n-grams of the pool");
   }
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
@@ -112,28 +109,35 @@ class TfIdfVectorizerOp final : public StandardOperator {
     std::fill_n(out, y.numel(), 0.f);
     const int64_t rows = y.rank() == 1 ? 1 : y.dim(0);
     const int64_t width = rows == 0 ? 0 : static_cast<int64_t>(words.size()) / rows;
-    for (int64_t row = 0; row < rows; ++row, out += columns_) {
+    for (int64_t row = 0; row < rows; ++row, out += width_)
       CountRow(words.data() + row * width, width, table, out);
-      for (int64_t i = 0; i < columns_; ++i) {
-        if (mode_ == "IDF") out[i] = out[i] > 0 ? 1.f : 0.f;
-        if (mode_ != "TF" && !weights_.empty()) out[i] *= weights_[detail::Index(i)];
-      }
-    }
   }
+  // Adds the n-grams of a row of `width` words to the row `out` of the output.
   template <class Word>
   void CountRow(const Word* words, int64_t width, const detail::NgramTable<Word>& table,
                 float* out) {
     std::vector<Word> ngram;
-    for (int64_t n = least_; n <= most_; ++n)
-      for (int64_t step = 1; step <= (n == 1 ? 1 : skips_ + 1); ++step)
-        for (int64_t begin = 0; n - 1 <= (width - 1 - begin) / step && begin < width; ++begin) {
+    const int64_t most = (std::min)(most_, width);
+    for (int64_t n = least_; n <= most; ++n) {
+      // A larger step leads from the first word of the row past its last one.
+      const int64_t steps = n == 1 ? 1 : (std::min)(skips_, (width - 1) / (n - 1) - 1) + 1;
+      for (int64_t step = 1; step <= steps; ++step)
+        for (int64_t begin = 0; begin + (n - 1) * step < width; ++begin) {
           ngram.clear();
           for (int64_t i = 0; i < n; ++i) ngram.push_back(words[begin + i * step]);
-          if (const int64_t column = table.ColumnOf(ngram); column >= 0) out[column] += 1;
+          if (const size_t* place = table.PlaceOf(ngram)) Add(*place, out);
         }
+    }
+  }
+  // Adds an occurrence of the n-gram at `place` in the pool. The weights stand in the pool's order.
+  void Add(size_t place, float* out) const {
+    const float weight = mode_ == "TF" || weights_.empty() ? 1.f : weights_[place];
+    float& sum = out[columns_[place]];
+    sum = mode_ == "IDF" ? weight : sum + weight;
   }
 
-  const int64_t columns_;
+  const int64_t width_;  // the columns of the output
+  const std::vector<int64_t> columns_ = GetRepeatedArgument<int64_t>("ngram_indexes");
   const std::string mode_ = GetSingleArgument<std::string>("mode");
   const int64_t least_ = GetSingleArgument<int64_t>("min_gram_length");
   const int64_t most_ = GetSingleArgument<int64_t>("max_gram_length");
@@ -161,7 +165,7 @@ OPKIT_STANDARD_OPERATOR(TfIdfVectorizer, kNone, TfIdfVectorizerOp)
     .RequiredArg<std::vector<int64_t>>("ngram_indexes", "the column of each n-gram of the pool")
     .Arg<std::vector<std::string>>("pool_strings", "the words of the n-grams")
     .Arg<std::vector<int64_t>>("pool_int64s", "the same for numbers")
-    .Arg<std::vector<float>>("weights", "of the columns; by default 1")
+    .Arg<std::vector<float>>("weights", "of the n-grams, in the order of the pool; by default 1")
     .Infer([](InferenceContext& c) {
       const SymbolicShape& shape = c.input_shape(0);
       if (shape.has_rank() && shape.rank() != 1 && shape.rank() != 2)
