@@ -108,7 +108,11 @@ TEST_CASE("a plan takes and returns sequences, and an If chooses between them") 
     executor.Run({{"s", MakeSequence({Number(1)})}, {"longer", Tensor::Scalar(true)}});
   });
   CHECK(wrong.code() == ErrorCode::kTypeMismatch);
-  CHECK(Contains(wrong.message(), "is sequence<float32>[?], but the tensor given is"));
+  CHECK(Contains(wrong.message(),
+                 "is sequence<float32>[?], but the tensor given is sequence<int64>[1]"));
+  executor.Bind("s", Tensor());
+  CHECK(Contains(ErrorOf([&] { executor.Run(); }).message(),
+                 "has no tensor; call Run({{\"s\", MakeSequence({a, b})}}) or Bind"));
 }
 
 // Appends the number of the iteration to the sequence `s` of `dtype`, as often as "M" says.
