@@ -17,6 +17,8 @@ TEST_CASE("channels become a block of pixels, in both orders, and back") {
   const Tensor columns = Invoke("DepthToSpace", {x}, {{"blocksize", 2}, {"mode", "CRD"}})[0];
   CHECK(FloatsOf(columns) == Floats{0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15});
   CHECK(FloatsOf(Invoke("SpaceToDepth", {rows}, {{"blocksize", 2}})[0]) == FloatsOf(x));
+  CHECK(FloatsOf(Invoke("SpaceToDepth", {columns}, {{"blocksize", 2}, {"mode", "CRD"}})[0]) ==
+        FloatsOf(x));
   CHECK(Invoke("SpaceToDepth", {Counting({0, 1, 2, 2})}, {{"blocksize", 2}})[0].shape() ==
         Shape{0, 4, 1, 1});
 }
@@ -44,14 +46,19 @@ TEST_CASE("the operators and their gradients keep the promises of their schemas"
             {Counting({2, 4, 1, 2})});
   CheckNode(OperatorDef("SpaceToDepth", {"x"}, {"y"}, {{"blocksize", 2}}),
             {Counting({2, 1, 2, 4})});
+  CheckNode(OperatorDef("DepthToSpace", {"x"}, {"y"}, {{"blocksize", 2}, {"mode", "CRD"}}),
+            {Counting({2, 4, 1, 2})});
   CHECK(HasGradient("DepthToSpace"));
 }
 
-TEST_CASE("mode CRD has no gradient") {
-  GradientNames names;
-  const OperatorDef def("DepthToSpace", {"x"}, {"y"}, {{"blocksize", 2}, {"mode", "CRD"}});
-  CHECK(Contains(ErrorOf([&] { GetGradientForOp(def, {{"dy"}}, names); }).message(),
-                 "only with mode DCR"));
+TEST_CASE("the gradient of DepthToSpace names a mode only if it is CRD") {
+  const auto args_of = [](const char* mode) {
+    GradientNames names;
+    const OperatorDef def("DepthToSpace", {"x"}, {"y"}, {{"blocksize", 2}, {"mode", mode}});
+    return GetGradientForOp(def, {{"dy"}}, names).ops[0].args();
+  };
+  CHECK(!args_of("DCR").Has("mode"));
+  CHECK(args_of("CRD").Get<std::string>("mode", "") == "CRD");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // DepthToSpace and SpaceToDepth: move elements between the channels of an image and blocks of its
 // pixels. Source: https://onnx.ai/onnx/operators/onnx__DepthToSpace.html and
-// onnx__SpaceToDepth.html, opset 13.
+// onnx__SpaceToDepth.html, opset 28.
 #ifndef OPKIT_OPS_INDEXING_DEPTH_SPACE_HPP_
 #define OPKIT_OPS_INDEXING_DEPTH_SPACE_HPP_
 
@@ -39,10 +39,10 @@ inline void InferDepthSpace(InferenceContext& c, bool to_space) {
 }
 
 OPKIT_NODE_GRADIENT(DepthToSpace) {
-  if (Def().args().Get<std::string>("mode", "DCR") != "DCR")
-    Throw(ErrorCode::kUnsupported,
-          "DepthToSpace has a gradient only with mode DCR, whose inverse is SpaceToDepth");
-  Give(0, "SpaceToDepth", {GO(0)}, {{"blocksize", Def().args().Get<int64_t>("blocksize")}});
+  Arguments args = Def().args();
+  // SpaceToDepth has `mode` since opset 28: without need the gradient stays readable before that.
+  if (args.Get<std::string>("mode", "DCR") == "DCR") args.Remove("mode");
+  Give(0, "SpaceToDepth", {GO(0)}, std::move(args));
 }
 OPKIT_NODE_GRADIENT(SpaceToDepth) { Give(0, "DepthToSpace", {GO(0)}, Def().args()); }
 
@@ -63,9 +63,9 @@ class DepthSpaceOp final : public StandardOperator {
     const int64_t plane = height * width;
     // In mode DCR a channel of the deep image is [block row, block column, channel], in CRD
     // [channel, block row, block column].
-    const bool columns_first = to_space && Mode("CRD");
-    const int64_t channel = columns_first ? b * b * plane : plane;
-    const int64_t column = columns_first ? plane : channels * plane;
+    const bool channel_first = Mode("CRD");
+    const int64_t channel = channel_first ? b * b * plane : plane;
+    const int64_t column = channel_first ? plane : channels * plane;
     copy_.Start(ItemSize(x.dtype()));
     auto axis = [&](int64_t extent, int64_t deep_stride, int64_t wide_stride) {
       copy_.Axis(extent, to_space ? deep_stride : wide_stride,
@@ -90,20 +90,24 @@ class DepthSpaceOp final : public StandardOperator {
   StridedCopy copy_;
 };
 
+namespace detail {
+inline constexpr char kDepthOrder[] =
+    "the order of the channels: DCR is [row, column, channel] of a block, CRD is [channel, row, "
+    "column]";
+}  // namespace detail
+
 OPKIT_STANDARD_OPERATOR(DepthToSpace, kMaker, DepthSpaceOp)
     .Input(0, "input", "[N, C, H, W]; C is a multiple of the square of `blocksize`")
     .Output(0, "output", "[N, C / blocksize^2, H * blocksize, W * blocksize]")
     .RequiredArg<int64_t>("blocksize", "the height and width of a block of pixels")
-    .Arg("mode",
-         "the order of the channels: DCR is [row, column, channel] of a block, CRD is [channel, "
-         "row, column]",
-         {"DCR", "CRD"})
+    .Arg("mode", detail::kDepthOrder, {"DCR", "CRD"})
     .Infer([](InferenceContext& c) { detail::InferDepthSpace(c, true); })
-    .Doc("Makes a block of pixels of the channels of each pixel. It has a gradient in mode DCR.");
+    .Doc("Makes a block of pixels of the channels of each pixel.");
 OPKIT_STANDARD_OPERATOR(SpaceToDepth, kMaker, DepthSpaceOp)
     .Input(0, "input", "[N, C, H, W]; H and W are multiples of `blocksize`")
     .Output(0, "output", "[N, C * blocksize^2, H / blocksize, W / blocksize]")
     .RequiredArg<int64_t>("blocksize", "the height and width of a block of pixels")
+    .Arg("mode", detail::kDepthOrder, {"DCR", "CRD"})
     .Infer([](InferenceContext& c) { detail::InferDepthSpace(c, false); })
     .Doc("Makes the channels of a pixel of each block of pixels.");
 
