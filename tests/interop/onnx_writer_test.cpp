@@ -233,12 +233,12 @@ TEST_CASE("An attribute that ONNX cannot hold is an Error with the node and the 
 TEST_CASE("Wrong options are Errors") {
   const Graph graph = OneNode(OperatorDef("Op"));
   for (const OnnxWriteOptions& options :
-       {OnnxWriteOptions{.opset = 20}, OnnxWriteOptions{.opset = 28},
+       {OnnxWriteOptions{.opset = 20}, OnnxWriteOptions{.opset = 29},
         OnnxWriteOptions{.domain = ""}, OnnxWriteOptions{.domain = "ai.onnx"},
         OnnxWriteOptions{.domain_versions = {{"", 20}}},
         OnnxWriteOptions{.domain_versions = {{"ai.onnx.ml", 0}}}, OnnxWriteOptions{.name = ""}})
     CHECK(ErrorOf([&] { ToOnnx(graph, options); }).code() == ErrorCode::kInvalidArgument);
-  CHECK(Back(graph, {.opset = 27, .name = "mine"}).opset() == 27);
+  CHECK(Back(graph, {.opset = 28, .name = "mine"}).opset() == 28);
   CHECK(Back(graph, {.opset = 27, .name = "mine"}).name == "mine");
 }
 

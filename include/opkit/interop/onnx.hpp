@@ -15,7 +15,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   input with this default, unless the file's version is below 4 or OnnxOptions::fix_defaults is
 //   set.
 // - A `dim_param` becomes a symbol of that name. A negative or missing extent and "?" are unknown.
-// - Nodes of opsets 7 to 20 are rewritten to opset 21. Nodes of opsets 22 to 27 are taken unchanged
+// - Nodes of opsets 7 to 20 are rewritten to opset 21. Nodes of opsets 22 to 28 are taken unchanged
 //   if they mean the same in opset 21, and are an Error otherwise.
 // - A node of a domain other than ONNX's uses the operator "<domain>.<type>". If only "<type>" is
 //   registered, the node uses that operator. A standard operator counts as registered here only if

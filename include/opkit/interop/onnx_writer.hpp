@@ -13,7 +13,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct OnnxWriteOptions {
   // The domain of registered operators that are not ONNX's.
   std::string domain = "opkit";
-  // The opset of ONNX's own domain that the model declares, 21 to 27. opkit's operators are those
+  // The opset of ONNX's own domain that the model declares, 21 to 28. opkit's operators are those
   // of opset 21. Set a later opset for a graph with operators that opkit lacks and that ONNX added
   // later.
   int64_t opset = 21;

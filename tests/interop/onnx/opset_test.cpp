@@ -409,8 +409,8 @@ TEST_CASE("A value of another type than the old operator has is an Error that na
 }
 
 TEST_CASE("Opsets that are not read are Errors that name them") {
-  CHECK(What(One("Op", {}), 28) ==
-        "opset 28 of ONNX is not one of those that opkit reads, 7 to 27; convert the model with "
+  CHECK(What(One("Op", {}), 29) ==
+        "opset 29 of ONNX is not one of those that opkit reads, 7 to 28; convert the model with "
         "onnx.version_converter");
   CHECK(Contains(What(One("Op", {}), 0), "opset 0 of ONNX"));
   CHECK(What(One("Op", {}), -1) ==
@@ -425,7 +425,7 @@ TEST_CASE("Opsets that are not read are Errors that name them") {
   CHECK(Contains(What(One("Selu", {}), 5), "operator Selu of opset 5 is too old"));
   CHECK(Contains(What(One("Add", {}), 6),
                  "node 'node' (Add): operator Add of opset 6 is too old: opkit reads opsets 7 to "
-                 "27"));
+                 "28"));
   CHECK(Contains(What(One("Relu", {}), 5), "operator Relu of opset 5 is too old"));
   // Nodes of other domains have their own.
   CHECK(ParseOnnxModel(OnnxGraph().Node("Op", {}, {"y"}, {}, "", "other").Output("y").Model(-1),
@@ -463,7 +463,7 @@ TEST_CASE("Scan of opset 8 is read unless its sequences differ in length") {
   CHECK(Contains(What(One("Scan", {}), 8, false), "its input 'sequence_lens' gives"));
 }
 
-TEST_CASE("Attributes newer than opset 21 are refused") {
+TEST_CASE("Attributes newer than opset 21 are refused unless they change nothing") {
   const Graph cast = Parse(
       One("Cast", {AttributeProto::Int("to", 24), AttributeProto::String("round_mode", "down")}),
       25);
@@ -472,8 +472,13 @@ TEST_CASE("Attributes newer than opset 21 are refused") {
   CHECK(What(One("Range", {AttributeProto::Int("stash_type", 10)}), 27, false) ==
         "node 'node' (Range): operator Range of opset 27 has the attribute 'stash_type', which "
         "opkit's operators lack: they are those of opset 21");
-  CHECK(Contains(What(One("QuantizeLinear", {AttributeProto::Int("precision", 1)}), 23, false),
+  CHECK(Contains(What(One("QuantizeLinear", {AttributeProto::Int("precision", 10)}), 23, false),
                  "has the attribute 'precision'"));
+  for (const int64_t precision : {0, 1})
+    CHECK(Parse(One("QuantizeLinear", {AttributeProto::Int("precision", precision)}), 28)
+              .node(0)
+              .args()
+              .size() == 0);
   CHECK(Parse(One("Add", {}, {"b"}), 27).node(0).inputs() == Strings{"x", "b"});
 }
 

@@ -1,6 +1,6 @@
 // The ONNX opsets that opkit reads. Nodes are taken unchanged, rewritten to the form of opset 21,
 // which opkit's operators have, or refused with an Error. Source: the since_version of every
-// operator's schema in ONNX 1.22, compared by attributes, inputs, outputs and documentation.
+// operator's schema in ONNX 1.23, compared by attributes, inputs, outputs and documentation.
 #ifndef OPKIT_INTEROP_ONNX_OPSET_HPP_
 #define OPKIT_INTEROP_ONNX_OPSET_HPP_
 
@@ -9,7 +9,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 inline constexpr int64_t kMinOnnxOpset = 7;
-inline constexpr int64_t kMaxOnnxOpset = 27;
+inline constexpr int64_t kMaxOnnxOpset = 28;
 
 namespace detail {
 
@@ -53,15 +53,15 @@ inline constexpr OnnxRewrite kOnnxRewrites[] = {
 };
 
 // An integer attribute that an operator got after opset 21, and that opkit's operator lacks. With
-// the harmless value the node means the same as in opset 21.
+// the harmless values the node means the same as in opset 21.
 struct OnnxAddition {
   const char* type;
   const char* attribute;
-  int64_t harmless;
+  int64_t harmless[2];
 };
 inline constexpr OnnxAddition kOnnxAdditions[] = {
-    {"QuantizeLinear", "precision", 0},  // since opset 23
-    {"Range", "stash_type", 1},          // since opset 27: float32 steps for float16
+    {"QuantizeLinear", "precision", {0, 1}},  // since opset 23: opkit divides in float32, 1
+    {"Range", "stash_type", {1, 1}},          // since opset 27: float32 steps for float16
 };
 
 // Operators whose nodes of opset `since` to 6 are read, too: they have the form of opset 7, or a
@@ -121,7 +121,9 @@ inline void RewriteOnnxNode(OnnxScope& scope, OperatorDef& def, int64_t opset) {
     if (def.type() != addition.type) continue;
     const Attribute* attribute = def.args().Find(addition.attribute);
     if (!attribute) continue;
-    if ((!attribute->Is<int64_t>() || attribute->Get<int64_t>() != addition.harmless) &&
+    const auto& harmless = addition.harmless;
+    if ((!attribute->Is<int64_t>() ||
+         std::find(harmless, harmless + 2, attribute->Get<int64_t>()) == harmless + 2) &&
         !scope.context().options.allow_unknown_operators)
       Throw(ErrorCode::kUnsupported, "operator ", def.type(), " of opset ", opset,
             " has the attribute '", addition.attribute,
