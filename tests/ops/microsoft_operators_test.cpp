@@ -282,6 +282,22 @@ TEST_CASE("FusedGemm, SimplifiedLayerNormalization and QLinearWhere") {
             {}) == Near({25, 28, 44, 17}));
 }
 
+// The values are those of ONNX Runtime 1.31.
+TEST_CASE("QuantizeLinear and DequantizeLinear are ONNX's") {
+  const Tensor x = Tensor::From<float>({2, 3}, {-.5f, 1.25f, .25f, -1, 1, 0});
+  CHECK(Run("QuantizeLinear", {x, One(0.02f), One<int16_t>(-5)}, {}) ==
+        Near({-30, 57, 7, -55, 45, -5}));
+  CHECK(Run("QuantizeLinear",
+            {x, Tensor::From<float>({2}, {.02f, .001f}), Tensor::From<uint16_t>({2}, {7, 65000})},
+            {A::Int("axis", 0)}) == Near({0, 69, 19, 64000, 65535, 65000}));
+  CHECK(Run("DequantizeLinear",
+            {Tensor::From<int16_t>({1, 3}, {-300, 7, 40}), Tensor::From<float>({3}, {.5f, .25f, 2}),
+             Tensor::From<int16_t>({3}, {1, 2, -3})},
+            {}) == Near({-150.5, 1.25, 86}));
+  CHECK(Run("DequantizeLinear", {Tensor::From<int32_t>({2}, {-300, 7}), One(0.5f)}, {}) ==
+        Near({-150, 3.5}));
+}
+
 TEST_CASE("What no rule translates is refused by name") {
   CHECK(Contains(Refused("Gelu", {Pattern({2})}, {A::Int("wide", 1)}),
                  "node 'node' (com.microsoft.Gelu): opkit does not read its attribute 'wide'"));

@@ -252,6 +252,9 @@ class OnnxMicrosoftRules {
            std::move(args), std::move(outputs));
   }
 
+  static void QuantizeLinear(OnnxExpansion& e) { SameInOnnx(e, "QuantizeLinear"); }
+  static void DequantizeLinear(OnnxExpansion& e) { SameInOnnx(e, "DequantizeLinear"); }
+
   static void QLinearWhere(OnnxExpansion& e) {
     const std::string a = e.Dequantized(1), b = e.Dequantized(4);
     e.LastQuantized(e.Node("Where", {e.In(0), a, b}), 7, 1);
@@ -301,6 +304,12 @@ class OnnxMicrosoftRules {
   }
 
  private:
+  // Makes a node of ONNX's operator with the inputs and attributes, as the last node.
+  static void SameInOnnx(OnnxExpansion& e, const char* op) {
+    std::vector<std::string> inputs;
+    for (size_t i = 0; i < e.num_inputs(); ++i) inputs.push_back(e.Optional(i));
+    e.Last(op, std::move(inputs), e.args());
+  }
   static Dim Last(const SymbolicShape& shape) {
     return shape.has_rank() && shape.rank() > 0 ? shape[-1] : Dim();
   }
@@ -472,6 +481,7 @@ inline const OnnxMicrosoftRules::Row* OnnxMicrosoftRules::Find(const std::string
        " do_rotary mask_filter_value num_heads past_present_share_buffer qkv_hidden_sizes scale "
        "unidirectional "},
       {"BiasGelu", R::BiasGelu, 1, " "},
+      {"DequantizeLinear", R::DequantizeLinear, 1, " axis block_size "},
       {"EmbedLayerNormalization", R::EmbedLayerNormalization, 3, " epsilon mask_index_type "},
       {"FastGelu", R::FastGelu, 1, " "},
       {"FusedConv", R::FusedConv, 1,
@@ -495,6 +505,7 @@ inline const OnnxMicrosoftRules::Row* OnnxMicrosoftRules::Find(const std::string
       {"QLinearSigmoid", R::QLinearSigmoid, 1, " "},
       {"QLinearSoftmax", R::QLinearSoftmax, 1, " axis opset "},
       {"QLinearWhere", R::QLinearWhere, 1, " "},
+      {"QuantizeLinear", R::QuantizeLinear, 1, " axis block_size "},
       {"QuickGelu", R::QuickGelu, 1, " alpha "},
       {"SimplifiedLayerNormalization", R::SimplifiedLayerNormalization, 1,
        " axis epsilon stash_type "},
