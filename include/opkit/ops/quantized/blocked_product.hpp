@@ -83,10 +83,11 @@ inline void UnpackAvx512(const uint8_t* from, int64_t count, int64_t bits, float
   for (int64_t i = 0; i < count; i += 16, from += bits * 2) {
     BlockedNumbers16 numbers;
     if (bits == 4) {
-      uint32_t eights[2];
-      std::memcpy(eights, from, sizeof(eights));
-      numbers =
-          (kIsLow ? BlockedNumbers16{} + eights[0] : BlockedNumbers16{} + eights[1]) >> kFours & 15;
+      uint32_t low, high;
+      std::memcpy(&low, from, sizeof(low));
+      std::memcpy(&high, from + 4, sizeof(high));
+      numbers = (BlockedNumbers16{} + low) >> kFours;
+      numbers = (kIsLow ? numbers : (BlockedNumbers16{} + high) >> kFours) & 15;
     } else if (bits == 2) {
       uint32_t all;
       std::memcpy(&all, from, sizeof(all));
