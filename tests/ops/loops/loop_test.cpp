@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "../data_movement.hpp"
+#include "opkit/core/packed.hpp"
 #include "opkit/graph.hpp"
 #include "opkit/ops/concat.hpp"
 #include "opkit/ops/identity.hpp"
@@ -11,6 +12,7 @@
 #include "opkit/ops/math/logic.hpp"
 #include "opkit/ops/math/unary.hpp"
 #include "opkit/ops/sequence/sequence_operators.hpp"
+#include "opkit/ops/text/string_concat.hpp"
 #include "opkit/profile/profiler.hpp"
 
 namespace loop_test {
@@ -205,6 +207,63 @@ TEST_CASE("a wrong node is an Error") {
                              {"c", Tensor::From<float>({1}, {1})}});
                  }),
                  "M"));
+}
+
+// A loop whose body carries y = `op`(x), or `op`(x, x), and stacks y.
+Graph Stacking(DType dtype, const SymbolicShape& shape, const char* op, bool twice = false) {
+  Graph body;
+  body.AddInput("i", DType::kInt64, Shape{});
+  body.AddInput("go", DType::kBool, Shape{});
+  body.AddInput("x", dtype, {});
+  body.AddNode(OperatorDef(
+      op, twice ? std::vector<std::string>{"x", "x"} : std::vector<std::string>{"x"}, {"y"}));
+  body.AddNode(OperatorDef("Identity", {"y"}, {"s"}));
+  for (const char* name : {"go", "y", "s"}) body.AddOutput(name);
+  Graph g;
+  g.AddInput("M", DType::kInt64, Shape{});
+  g.AddInput("x", dtype, shape);
+  OperatorDef loop("Loop", {"M", "", "x"}, {"out", "stack"});
+  g.AddNode(loop.Subgraph("body", MakeSubgraph(std::move(body))));
+  for (const char* name : {"out", "stack"}) g.AddOutput(name);
+  return g;
+}
+
+TEST_CASE("slices of strings are stacked, run after run") {
+  using Strings = std::vector<std::string>;
+  const Tensor x = Tensor::From<std::string>({2}, {"a", "a word"});
+  for (const SymbolicShape& shape : {SymbolicShape{2}, SymbolicShape{Dim()}}) {
+    Executor exec(Compile(Stacking(DType::kString, shape, "StringConcat", true)));
+    for (int run = 0; run < 2; ++run) {
+      const NamedTensors two = exec.Run({{"M", Count(2)}, {"x", x}});
+      CHECK(two.Get("stack").shape() == Shape{2, 2});
+      CHECK(two.Get("stack").ToVector<std::string>() ==
+            Strings{"aa", "a worda word", "aaaa", "a worda worda worda word"});
+      CHECK(two.Get("out").ToVector<std::string>() == Strings{"aaaa", "a worda worda worda word"});
+      CHECK(exec.Run({{"M", Count(0)}, {"x", x}}).Get("stack").shape() == Shape{0, 2});
+    }
+  }
+}
+
+TEST_CASE("packed slices of whole bytes are stacked, others and sequences are an Error") {
+  for (const int64_t width : {2, 3}) {
+    Executor exec(Compile(Stacking(DType::kUInt4, {width}, "Identity")));
+    Tensor x(Shape{width}, DType::kUInt4);
+    for (int64_t i = 0; i < width; ++i)
+      SetPackedCode(x.raw_mutable_data(), 4, i, static_cast<uint8_t>(i + 1));
+    const auto run = [&] { return exec.Run({{"M", Count(2)}, {"x", x}}).Get("stack"); };
+    if (width == 3) {
+      CHECK(Contains(ErrorOf(run).message(), "no run of whole bytes"));
+      continue;
+    }
+    const Tensor stack = run();
+    CHECK(stack.shape() == Shape{2, 2});
+    for (int64_t i = 0; i < 4; ++i) CHECK(PackedCode(stack.raw_data(), 4, i) == i % 2 + 1);
+  }
+  const Error error = ErrorOf([] {
+    Executor exec(Compile(Stacking(DType::kSequence, {Dim()}, "Identity")));
+    exec.Run({{"M", Count(2)}, {"x", MakeSequence({kX})}});
+  });
+  CHECK(Contains(error.message(), "only tensors are stacked"));
 }
 
 TEST_CASE("slices that differ in shape are an Error with the iteration") {

@@ -45,6 +45,28 @@ const Tensor kZero = Tensor::From<float>({2}, {0, 0});
 const Tensor kRows = Tensor::From<float>({3, 2}, {1, 2, 3, 4, 5, 6});
 const Tensor kColumns = Tensor::From<float>({2, 3}, {1, 3, 5, 2, 4, 6});
 
+TEST_CASE("slices of strings are read and stacked along every axis") {
+  Graph body;
+  body.AddInput("slice", DType::kString, {});
+  body.AddNode(OperatorDef("Identity", {"slice"}, {"s"}));
+  body.AddOutput("s");
+  const Tensor x = Tensor::From<std::string>({3, 2}, {"a", "b", "c", "d", "e", "f"});
+  for (const int64_t axis : {0, 1}) {
+    OperatorDef scan("Scan", {"x"}, {"stack"});
+    scan.Arg("num_scan_inputs", int64_t{1});
+    scan.Arg("scan_output_axes", std::vector<int64_t>{axis});
+    Graph g;
+    g.AddInput("x", DType::kString, {3, 2});
+    g.AddNode(scan.Subgraph("body", MakeSubgraph(body)));
+    g.AddOutput("stack");
+    const Tensor stack = Executor(Compile(g)).Run({{"x", x}}).Get("stack");
+    CHECK(stack.shape() == (axis == 0 ? Shape{3, 2} : Shape{2, 3}));
+    CHECK(stack.ToVector<std::string>() ==
+          (axis == 0 ? std::vector<std::string>{"a", "b", "c", "d", "e", "f"}
+                     : std::vector<std::string>{"a", "c", "e", "b", "d", "f"}));
+  }
+}
+
 TEST_CASE("the state sums the slices, forward and backward, run after run") {
   for (const bool backward : {false, true}) {
     OperatorDef scan = SumNode();

@@ -191,7 +191,7 @@ class StackedOutput {
   std::optional<Shape> WholeShape() const {
     if (!slice_->shape.is_known() || slice_->dtype == DType::kUndefined) return {};
     const Shape slice = slice_->shape.ToShape();
-    const int64_t bytes = (std::max)(slice.numel() * ItemSize(slice_->dtype), int64_t{1});
+    const int64_t bytes = BytesOfSlice(slice, slice_->dtype);
     if (expected_ < 1 || expected_ > kMostReserved / bytes) return {};
     return WithFirst(expected_, slice);
   }
@@ -232,10 +232,21 @@ class StackedOutput {
  private:
   static constexpr int64_t kMostReserved = int64_t{64} << 20;
 
+  // Returns the bytes of a slice without the characters of its strings, at least 1. Throws
+  // kTypeMismatch for a value that is no tensor.
+  static int64_t BytesOfSlice(const Shape& slice, DType dtype) {
+    if (dtype == DType::kSequence || dtype == DType::kOptional)
+      Throw(ErrorCode::kTypeMismatch, "a stacked output of the body is a value of type ", dtype,
+            ", but only tensors are stacked; carry it from one iteration to the next");
+    const int64_t bytes = dtype == DType::kString
+                              ? slice.numel() * static_cast<int64_t>(sizeof(std::string))
+                              : BytesOf(slice.numel(), dtype);
+    return (std::max)(bytes, int64_t{1});
+  }
   void Reserve(const Shape& slice, DType dtype, int64_t at) {
     if (stack_.dtype() != DType::kUndefined && at < stack_.dim(0)) return;
     shape_ = slice;
-    const int64_t bytes = (std::max)(slice.numel() * ItemSize(dtype), int64_t{1});
+    const int64_t bytes = BytesOfSlice(slice, dtype);
     int64_t extent = (std::min)(expected_, (std::max)(kMostReserved / bytes, int64_t{1}));
     if (stack_.dtype() != DType::kUndefined) extent = (std::min)(expected_, stack_.dim(0) * 2);
     extent = (std::max)(extent, at + 1);
