@@ -22,6 +22,11 @@ TEST_CASE("columns are extracted by their indices") {
   CHECK(Run("ArrayFeatureExtractor", {Counting({3}), List({1})}).shape() == Shape{1, 1});
   CHECK(Run("ArrayFeatureExtractor", {Counting({3}), Tensor::From<int64_t>({1, 2}, {0, 1})})
             .shape() == Shape{1, 2});
+  // Indices of any shape are one list.
+  const Tensor flat = Run("ArrayFeatureExtractor",
+                          {Counting({4}), Tensor::From<int64_t>({3, 2}, {0, 1, 2, 3, 2, 1})});
+  CHECK(flat.shape() == Shape{1, 6});
+  CHECK(FloatsOf(flat) == Floats{0, 1, 2, 3, 2, 1});
   CHECK(Contains(WhyNot("ArrayFeatureExtractor", {Counting({2, 3}), List({3})}),
                  "index 3 is not a column"));
 }

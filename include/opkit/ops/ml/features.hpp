@@ -197,11 +197,11 @@ inline void InferArrayFeatureExtractor(InferenceContext& c) {
   if (x.rank() == 1) dims.insert(dims.begin(), Dim(1));
   dims.back() = Dim();
   if (indices.has_rank()) {
+    // The indices are one list, whatever their shape.
     dims.back() = Dim(1);
-    // The indices are one list, whatever the shape: all extents but one are 1.
     for (const Dim& dim : indices.dims()) {
-      if (dim.is_known() && dim.value() == 1) continue;
-      dims.back() = dims.back().is_known() && dims.back().value() == 1 ? dim : Dim();
+      if (dim == Dim(1)) continue;
+      dims.back() = dims.back() == Dim(1) ? dim : Dim(dims.back() * dim);
     }
   }
   c.SetOutput(0, c.input_dtype(0), SymbolicShape(std::move(dims)));
