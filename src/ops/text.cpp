@@ -5,3 +5,4 @@
 #include "opkit/ops/text/string_concat.hpp"
 #include "opkit/ops/text/string_normalizer.hpp"
 #include "opkit/ops/text/tf_idf_vectorizer.hpp"
+#include "opkit/ops/text/tokenizer.hpp"

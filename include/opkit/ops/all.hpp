@@ -112,6 +112,7 @@
 #include "opkit/ops/text/string_normalizer.hpp"
 #include "opkit/ops/text/string_numbers.hpp"
 #include "opkit/ops/text/tf_idf_vectorizer.hpp"
+#include "opkit/ops/text/tokenizer.hpp"
 #include "opkit/ops/topk.hpp"
 #include "opkit/ops/transpose.hpp"
 #include "opkit/ops/trilu.hpp"

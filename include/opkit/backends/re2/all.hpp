@@ -6,6 +6,7 @@
 
 #include "opkit/backends/re2/backend.hpp"
 #include "opkit/backends/re2/regex_full_match.hpp"
+#include "opkit/backends/re2/tokenizer.hpp"
 #include "opkit/ops/all.hpp"
 
 #endif  // OPKIT_BACKENDS_RE2_ALL_HPP_

@@ -1,0 +1,2 @@
+// The kernel of Tokenizer of opkit::re2.
+#include "opkit/backends/re2/tokenizer.hpp"
