@@ -100,6 +100,20 @@ TEST_CASE("operators that move elements move packed ones, also an odd number of 
                    Run("ScatterElements", {x, first, one}, {{"reduction", "max"}});
                  }).message(),
                  "uint4"));
+  // Strings are neither added nor compared, and numbers are not taken for strings.
+  const Tensor texts = Texts({1, 1}, {"a"}), number = Tensor::From<uint64_t>({1, 1}, {1});
+  for (const char* reduction : {"add", "mul", "max", "min"})
+    CHECK(Contains(ErrorOf([&] {
+                     Run("ScatterElements", {texts, first, texts}, {{"reduction", reduction}});
+                   }).message(),
+                   "does not compute with elements of string"));
+  for (const char* op : {"ScatterElements", "Concat"})
+    CHECK(ErrorOf([&] {
+            Run(op,
+                *op == 'C' ? std::vector<Tensor>{texts, number}
+                           : std::vector<Tensor>{texts, first, number},
+                {{"axis", 0}});
+          }).code() == ErrorCode::kTypeMismatch);
   // Bytes are not taken for codes.
   const Tensor byte = Tensor::From<uint8_t>({1, 1}, {1});
   CHECK(ErrorOf([&] {

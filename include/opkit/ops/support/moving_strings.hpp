@@ -1,6 +1,6 @@
 // MovingStrings: lets an operator that only moves elements also move strings and packed elements.
-// The operator moves the addresses of the strings, which are numbers, or the codes of the packed
-// elements, one in a byte.
+// The operator moves the numbers of the strings, or the codes of the packed elements, one in a
+// byte.
 #ifndef OPKIT_OPS_SUPPORT_MOVING_STRINGS_HPP_
 #define OPKIT_OPS_SUPPORT_MOVING_STRINGS_HPP_
 
@@ -11,13 +11,13 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-static_assert(sizeof(uintptr_t) == sizeof(uint64_t));
-
-// Runs the operator's reference kernel on the addresses of its strings, and copies the strings that
-// its outputs point to. An element that is no input's, such as the padding of Pad, is "".
+// Numbers the strings of all inputs from 1, runs the operator's reference kernel on the numbers,
+// and copies the strings that the numbers in its outputs mean. 0, such as the padding of Pad, is
+// "".
 OPKIT_COLD inline void MoveStrings(OperatorBase& op,
                                    FunctionRef<Tensor*(int, const Shape&)> output) {
   std::vector<Tensor> strings, inputs;  // `strings` keeps dense copies alive
+  std::vector<const std::string*> numbered;
   for (int i = 0; i < op.InputSize(); ++i) {
     if (!op.HasInput(i) || op.Input(i).dtype() != DType::kString) {
       inputs.push_back(op.HasInput(i) ? op.Input(i) : Tensor());
@@ -25,21 +25,26 @@ OPKIT_COLD inline void MoveStrings(OperatorBase& op,
     }
     const Tensor& given = op.Input(i);
     strings.push_back(given.is_dense() ? given : given.Contiguous());
-    Tensor addresses(given.shape(), DType::kUInt64);
+    Tensor numbers(given.shape(), DType::kUInt64);
     const auto* from = strings.back().data<std::string>();
-    auto* to = addresses.mutable_data<uint64_t>();
-    for (int64_t k = 0; k < given.numel(); ++k) to[k] = reinterpret_cast<uintptr_t>(from + k);
-    inputs.push_back(std::move(addresses));
+    auto* to = numbers.mutable_data<uint64_t>();
+    for (int64_t k = 0; k < given.numel(); ++k) {
+      numbered.push_back(from + k);
+      to[k] = numbered.size();
+    }
+    inputs.push_back(std::move(numbers));
   }
   const std::vector<Tensor> moved =
       Invoke(op.type(), inputs, op.def().args(),
              {.backends = kReferenceBackend, .num_outputs = op.OutputSize()});
   std::vector<std::vector<std::string>> results;  // an output may be the memory of an input
-  for (const Tensor& addresses : moved) {
+  for (const Tensor& numbers : moved) {
     std::vector<std::string>& result = results.emplace_back();
-    for (const uint64_t address : addresses.ToVector<uint64_t>())
-      result.push_back(address == 0 ? std::string()
-                                    : *reinterpret_cast<const std::string*>(address));
+    for (const uint64_t number : numbers.ToVector<uint64_t>()) {
+      if (number > numbered.size())
+        Throw(ErrorCode::kTypeMismatch, op.type(), " mixes strings with other elements");
+      result.push_back(number == 0 ? std::string() : *numbered[number - 1]);
+    }
   }
   for (int o = 0; o < op.OutputSize(); ++o) {
     if (!op.HasOutput(o)) continue;
@@ -77,7 +82,7 @@ OPKIT_COLD inline void MovePacked(OperatorBase& op, DType dtype,
 
 // The class Op, for an operator whose schema TakesStrings(). Input `kData` says whether a run moves
 // strings or packed elements. An operator with the attribute `reduction` computes with elements
-// unless it is "none"; it is then an Error for packed ones.
+// unless it is "none"; it is then an Error for strings and packed ones.
 template <class Op, int kData = 0>
 class MovingStrings final : public Op {
  public:
@@ -86,13 +91,19 @@ class MovingStrings final : public Op {
   bool RunOnDevice() override {
     const DType dtype = this->Input(kData).dtype();
     const auto output = [&](int o, const Shape& shape) { return this->Output(o, shape, dtype); };
-    if (dtype == DType::kString) [[unlikely]]
-      return detail::MoveStrings(*this, output), true;
-    if (IsPacked(dtype) && !Computes()) [[unlikely]] {
-      this->Infer();  // refuses inputs of other dtypes, which could be taken for codes
-      return detail::MovePacked(*this, dtype, output), true;
-    }
-    return Op::RunOnDevice();
+    if (IsPlain(dtype) || IsFloat8(dtype)) [[likely]]
+      return Op::RunOnDevice();
+    if (Computes())
+      Throw(ErrorCode::kUnsupported, this->type(), " does not compute with elements of ", dtype,
+            "; it moves them, with reduction=none");
+    this->Infer();  // refuses inputs of other dtypes, which could be taken for numbers or codes
+    if (dtype == DType::kString)
+      detail::MoveStrings(*this, output);
+    else if (IsPacked(dtype))
+      detail::MovePacked(*this, dtype, output);
+    else
+      Throw(ErrorCode::kUnsupported, this->type(), " does not move elements of ", dtype);
+    return true;
   }
 
  private:
