@@ -18,8 +18,8 @@ import tempfile
 import unittest
 import xml.dom.minidom
 
-from onnx_file import (DOUBLE, FLOAT, INT32, INT64, model, node, read_npy, tensor, value_info,
-                       write_npy)
+from onnx_file import (DOUBLE, FLOAT, INT32, INT64, STRING, model, node, read_npy, sequence_info,
+                       tensor, value_info, write_npy)
 
 DONE, RUN_FAILED, USAGE, BAD_FILE, BAD_MODEL, BAD_INPUT, NO_PLAN = range(7)
 program = libraries = mxnet_libraries = None
@@ -144,6 +144,39 @@ class Run(Cli):
         self.assertRegex(self.opkit("inspect", path), r"(?m)^  b +float32\[2\] +has a default$")
         self.refuses(BAD_INPUT, ["run", path, "--fix-defaults", "--input", "x=x.npy", "b=b.npy"],
                      "no input 'b'")
+
+    def test_random_strings_are_words(self):
+        path = self.write("words.onnx", model([node("Identity", ["words"], ["same"])],
+                                              [value_info("words", STRING, [2])],
+                                              [value_info("same", STRING, [2])]))
+        self.assertRegex(self.opkit("run", path, "--random"), r'"[a-z]{2,5}" "[a-z]{2,5}"')
+        self.opkit("run", path, "--random", "--output-dir", "out")
+        self.opkit("run", path, "--input", "words=out/same.npy", "--output-dir", "again")
+        self.assertEqual((self.folder / "out/same.npy").read_bytes(),
+                         (self.folder / "again/same.npy").read_bytes())
+
+    def test_a_sequence_is_several_files(self):
+        path = self.write("parts.onnx", model(
+            [node("Identity", ["parts"], ["same"]), node("SequenceLength", ["parts"], ["length"])],
+            [sequence_info("parts", FLOAT)],
+            [sequence_info("same", FLOAT), value_info("length", INT64, [])]))
+        files = ",".join([self.npy("a.npy", FLOAT, [2], [1, 2]), self.npy("b.npy", FLOAT, [1], [3])])
+        self.opkit("run", path, "--input", f"parts={files}", "--output-dir", "out")
+        self.assertEqual(read_npy(self.folder / "out/same.0.npy")[1:], ((2,), [1, 2]))
+        self.assertEqual(read_npy(self.folder / "out/same.1.npy")[1:], ((1,), [3]))
+        self.assertEqual(read_npy(self.folder / "out/length.npy")[1:], ((), [2]))
+        self.opkit("run", path, "--input", "parts=", "--output-dir", "none")
+        self.assertEqual(read_npy(self.folder / "none/length.npy")[1:], ((), [0]))
+        self.npy("c.npy", INT64, [1], [3])
+        self.refuses(BAD_INPUT, ["run", path, "--input", "parts=c.npy"], "sequence<float32>",
+                     "the files are sequence<int64>")
+        self.refuses(BAD_INPUT, ["run", path, "--random"], "--random makes no sequence<float32>")
+
+    def test_a_default_that_is_fixed_is_no_input(self):
+        path = self.affine()
+        self.npy("w.npy", FLOAT, [3], [1, 1, 1])
+        self.refuses(BAD_INPUT, ["run", path, "--random", "--fix-defaults", "--input", "w=w.npy"],
+                     "'w' is a constant of the model", "--fix-defaults makes constants")
 
     def test_denormal_numbers_are_zeros_if_asked(self):
         path = self.write("m.onnx", model([node("Add", ["x", "x"], ["y"])],

@@ -3,7 +3,7 @@ import ast
 import pathlib
 import struct
 
-FLOAT, INT32, INT64, DOUBLE = 1, 6, 7, 11
+FLOAT, INT32, INT64, STRING, DOUBLE = 1, 6, 7, 8, 11
 CODES = {FLOAT: "<f4", INT32: "<i4", INT64: "<i8", DOUBLE: "<f8"}
 LETTERS = {"<f4": "f", "<i4": "i", "<i8": "q", "<f8": "d"}
 
@@ -27,6 +27,11 @@ def field(number, value):
 def value_info(name, dtype, shape):
     dims = b"".join(field(1, field(2 if isinstance(d, str) else 1, d)) for d in shape)
     return field(1, name) + field(2, field(1, field(1, dtype) + field(2, dims)))
+
+
+def sequence_info(name, dtype):
+    """A sequence of tensors of any shape."""
+    return field(1, name) + field(2, field(4, field(1, field(1, field(1, dtype)))))
 
 
 def tensor(name, dtype, shape, values):

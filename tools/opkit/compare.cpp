@@ -67,7 +67,7 @@ void Compare(CompareCommand& command) {
     throw Failure(ExitCode::kUsage, "expected --with NAME, a backend or a partitioner");
   const OnnxModel model = LoadModel(command.model);
   const auto inputs = MakeInputs(model.graph, command.model, command.random);
-  const auto shapes = ShapesOf(inputs);
+  const auto shapes = ShapesOf(model.graph, inputs);
   const Plan plan = MakePlan(model.graph, shapes, command.model);
   const ModelOptions trusted_options = Trusted(command);
   const Plan trusted = MakePlan(model.graph, shapes, trusted_options);

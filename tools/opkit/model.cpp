@@ -1,12 +1,14 @@
 #include "model.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <set>
 
 #include "library.hpp"
 #include "npy.hpp"
+#include "opkit/core/sequence.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
@@ -32,9 +34,13 @@ std::vector<std::string> InputNames(const Graph& graph) {
   for (const Graph::Input& input : graph.inputs()) names.push_back(input.name);
   return names;
 }
-size_t FindInput(const Graph& graph, std::string_view name) {
+size_t FindInput(const Graph& graph, std::string_view name, bool fix_defaults) {
   for (size_t i = 0; i < graph.inputs().size(); ++i)
     if (graph.inputs()[i].name == name) return i;
+  if (graph.FindConstant(name))
+    throw Failure(
+        ExitCode::kBadInput, StrCat("'", name, "' is a constant of the model, not an input"),
+        fix_defaults ? "--fix-defaults makes constants of inputs that have a default" : "");
   throw Failure(ExitCode::kBadInput, StrCat("the model has no input '", name, "'",
                                             SuggestName(name, InputNames(graph))));
 }
@@ -44,23 +50,46 @@ struct Setting {
   size_t input;
   std::string value;
 };
-Setting Split(const Graph& graph, const std::string& text, const char* option) {
+Setting Split(const Graph& graph, const std::string& text, const char* option, bool fix_defaults) {
   size_t at = text.find('=');
   if (at == std::string::npos)
     throw Failure(ExitCode::kUsage, StrCat("expected ", option, ", found '", text, "'"));
   for (const std::string& name : InputNames(graph))
     if (name.size() > at && text.starts_with(name + "=")) at = name.size();
-  return {FindInput(graph, text.substr(0, at)), text.substr(at + 1)};
+  return {FindInput(graph, text.substr(0, at), fix_defaults), text.substr(at + 1)};
+}
+
+bool HoldsTensors(DType dtype) { return dtype == DType::kSequence || dtype == DType::kOptional; }
+
+// Reads the files "a.npy,b.npy" as a sequence or an optional value of this type. No file is an
+// empty sequence or an absent value.
+Tensor ReadElements(const std::string& files, const TensorInfo& info) {
+  std::vector<Tensor> elements;
+  for (size_t at = 0; at < files.size();) {
+    const size_t end = std::min(files.find(',', at), files.size());
+    elements.push_back(ReadNpy(files.substr(at, end - at)));
+    at = end + 1;
+  }
+  if (info.dtype == DType::kSequence) return MakeSequence(elements);
+  if (elements.empty()) return MakeOptional(std::nullopt);
+  if (info.holds_sequence) return MakeOptional(MakeSequence(elements));
+  if (elements.size() > 1)
+    Throw(ErrorCode::kInvalidArgument, "an optional value is one file, found ", elements.size(),
+          " files");
+  return MakeOptional(elements[0]);
 }
 
 // Finds the tensor or the shape of each input.
 class InputResolver {
  public:
   InputResolver(const Graph& graph, const ModelOptions& options)
-      : graph_(graph), tensors_(graph.inputs().size()), shapes_(tensors_.size()) {
+      : graph_(graph),
+        fix_defaults_(options.fix_defaults),
+        tensors_(graph.inputs().size()),
+        shapes_(tensors_.size()) {
     for (const std::string& text : options.inputs) Read(text);
     for (const std::string& text : options.shapes) {
-      const Setting setting = Split(graph, text, "--shape NAME=1x3x48x320");
+      const Setting setting = Split(graph, text, "--shape NAME=1x3x48x320", fix_defaults_);
       const Graph::Input& input = graph.inputs()[setting.input];
       if (shapes_[setting.input])
         throw Failure(ExitCode::kUsage, "the shape of input '" + input.name + "' is given twice");
@@ -94,6 +123,7 @@ class InputResolver {
   // Returns the input with 1 for each unknown extent.
   Graph::Input Resolve(size_t i) const {
     const Graph::Input& input = graph_.inputs()[i];
+    if (HoldsTensors(input.info.dtype)) return input;  // a run decides how many elements it has
     if (has_tensor(i)) return {input.name, TensorInfo(tensor(i).dtype(), tensor(i).shape())};
     if (has_default(i)) return {input.name, TensorInfo::Of(input.default_value)};
     if (input.info.dtype == DType::kUndefined)
@@ -122,11 +152,13 @@ class InputResolver {
   };
 
   void Read(const std::string& text) {
-    const Setting setting = Split(graph_, text, "--input NAME=FILE.npy");
+    const Setting setting = Split(graph_, text, "--input NAME=FILE.npy", fix_defaults_);
     const Graph::Input& input = graph_.inputs()[setting.input];
     if (has_tensor(setting.input))
       throw Failure(ExitCode::kUsage, "input '" + input.name + "' is given twice");
-    const bool is_shape = setting.value.find_first_not_of("0123456789x") == std::string::npos;
+    if (HoldsTensors(input.info.dtype)) return ReadSeveral(setting);
+    const bool is_shape = !setting.value.empty() &&
+                          setting.value.find_first_not_of("0123456789x") == std::string::npos;
     const Tensor tensor = FailWith(ExitCode::kBadFile,
                                    is_shape ? "a shape is --shape " + text + ", with --random" : "",
                                    [&] { return ReadNpy(setting.value); });
@@ -137,6 +169,20 @@ class InputResolver {
                     StrCat("convert it, in Python with .astype('", input.info.dtype, "')"));
     Bind(setting.input, tensor.shape(), found);
     tensors_[setting.input] = tensor;
+  }
+  void ReadSeveral(const Setting& setting) {
+    const Graph::Input& input = graph_.inputs()[setting.input];
+    const Tensor value =
+        FailWith(ExitCode::kBadFile, "", [&] { return ReadElements(setting.value, input.info); });
+    const TensorInfo found = TensorInfo::Of(value);
+    if (input.info.element != DType::kUndefined && found.element != DType::kUndefined &&
+        input.info.element != found.element)
+      throw Failure(ExitCode::kBadInput,
+                    StrCat("input '", input.name, "' is ", ToString(input.info),
+                           ", but the files are ", ToString(found)),
+                    StrCat("convert them, in Python with .astype('", input.info.element, "')"));
+    Bind(setting.input, value.shape(), StrCat("the files are ", ToString(found)));
+    tensors_[setting.input] = value;
   }
   void Bind(size_t i, const Shape& shape, const std::string& where) {
     const Graph::Input& input = graph_.inputs()[i];
@@ -172,13 +218,30 @@ class InputResolver {
   }
 
   const Graph& graph_;
+  const bool fix_defaults_;
   std::vector<Tensor> tensors_;
   std::vector<std::optional<Shape>> shapes_;
   std::vector<Binding> bindings_;
 };
 
+// Returns a word of two to five small letters.
+std::string RandomWord(RandomGenerator& random) {
+  std::string word(static_cast<size_t>(2 + 4 * random.uniform()), 'a');
+  for (char& letter : word)
+    letter = static_cast<char>('a' + static_cast<int>(26 * random.uniform()));
+  return word;
+}
+
 Tensor RandomTensor(const TensorInfo& info, RandomGenerator& random) {
+  if (HoldsTensors(info.dtype))
+    Throw(ErrorCode::kUnsupported, "--random makes no ", ToString(info),
+          ", because the model does not say which shapes are in it; give --input NAME=a.npy,b.npy");
   Tensor out(info.shape.ToShape(), info.dtype);
+  if (info.dtype == DType::kString) {
+    auto* words = out.mutable_data<std::string>();
+    std::generate(words, words + out.numel(), [&] { return RandomWord(random); });
+    return out;
+  }
   DispatchDType<bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
                 float16, bfloat16, float, double>(info.dtype, [&]<class T>() {
     T* data = out.mutable_data<T>();
@@ -229,7 +292,9 @@ void CheckBackends(const Plan& plan, const ModelOptions& options) {
 
 void CollectUnknown(const Graph& graph, std::set<std::string>* types) {
   for (const OperatorDef& def : graph.nodes()) {
-    if (!OpRegistry::Global().FindSchema(def.type())) types->insert(def.type());
+    if (!OpRegistry::Global().FindSchema(def.type()) &&
+        !opkit::detail::IsOnnxTypeReplaced(def.type()))
+      types->insert(def.type());
     for (const auto& item : def.subgraphs())
       if (const Graph* inner = GraphOf(*item.graph)) CollectUnknown(*inner, types);
   }
@@ -242,6 +307,13 @@ std::string WrongBesideOperators(const std::string& path, std::set<std::string>*
   } catch (const Error& error) {
     return Describe(error);
   }
+}
+// Returns the text without the advice to set an option that only a C++ program has.
+std::string WithoutOptions(std::string what) {
+  const size_t from = what.find("; if it is the standard operator ");
+  constexpr std::string_view kOption = "OnnxOptions::standard_operators_in_any_domain";
+  const size_t to = what.find(kOption, from);
+  return to == std::string::npos ? what : what.erase(from, to + kOption.size() - from);
 }
 // Returns "; unknown operators: A, B", since the reader names only the first operator. Returns an
 // empty text for a single operator.
@@ -362,8 +434,8 @@ void AddTunedOptions(CLI::App& app, ModelOptions* options) {
 
 void AddInputOptions(CLI::App& app, ModelOptions* options) {
   app.add_option("--input", options->inputs,
-                 "Reads the value of an input from a NumPy file; an input with a default in the "
-                 "model may be left out")
+                 "Reads the value of an input from a NumPy file, that of a sequence from "
+                 "NAME=FILE.npy,FILE.npy; an input with a default in the model may be left out")
       ->option_text("NAME=FILE.npy ...");
   app.add_option("--seed", options->seed, "Sets the seed of the random inputs")
       ->check(WholeNumber(0))
@@ -388,9 +460,12 @@ OnnxModel LoadModel(ModelOptions& options) {
   PreferBackends(options.backends, "--backends");
   FailWith(ExitCode::kBadFile, "", [&] { return MapFile(options.path); });
   try {
-    return LoadOnnxModel(options.path,
-                         {.allow_unknown_operators = !options.partition.partitioners.empty(),
-                          .fix_defaults = options.fix_defaults});
+    OnnxModel model = LoadOnnxModel(
+        options.path, {.allow_unknown_operators = !options.partition.partitioners.empty(),
+                       .fix_defaults = options.fix_defaults});
+    for (const std::string& warning : model.warnings)
+      std::fprintf(stderr, "opkit: %s\n", Printable(warning).c_str());
+    return model;
   } catch (const Error& error) {
     const std::string what = Describe(error);
     const bool missing = error.code() == ErrorCode::kNotFound || error.code() == ErrorCode::kIo;
@@ -401,7 +476,7 @@ OnnxModel LoadModel(ModelOptions& options) {
     if (WrongBesideOperators(options.path, &types) == what && missing)
       throw Failure(ExitCode::kBadFile, what,
                     "the file is damaged or incomplete; onnx.checker gives details");
-    throw Failure(ExitCode::kBadModel, what + AllUnknown(types),
+    throw Failure(ExitCode::kBadModel, WithoutOptions(what) + AllUnknown(types),
                   "'opkit ops' lists the operators, --library FILE.so adds those of a library");
   }
 }
@@ -464,10 +539,13 @@ std::vector<Graph::Input> KnownShapes(const Graph& graph, const ModelOptions& op
   for (size_t i = 0; i < graph.inputs().size(); ++i) out.push_back(resolver.Known(i));
   return out;
 }
-std::vector<Graph::Input> ShapesOf(const std::vector<NamedTensor>& inputs) {
+std::vector<Graph::Input> ShapesOf(const Graph& graph, const std::vector<NamedTensor>& inputs) {
   std::vector<Graph::Input> out;
   for (const NamedTensor& input : inputs)
-    out.push_back({input.name, TensorInfo(input.tensor.dtype(), input.tensor.shape())});
+    if (!HoldsTensors(input.tensor.dtype()))
+      out.push_back({input.name, TensorInfo(input.tensor.dtype(), input.tensor.shape())});
+    else if (const Graph::Input* declared = graph.FindInput(input.name))
+      out.push_back({input.name, declared->info});  // a run decides how many elements it has
   return out;
 }
 
@@ -561,7 +639,7 @@ TuneResult TuneWithProgress(const Graph& graph, TuneOptions options) {
 
 Plan MakePlan(const Graph& graph, const std::vector<NamedTensor>& inputs,
               const ModelOptions& options) {
-  const std::vector<Graph::Input> shapes = ShapesOf(inputs);
+  const std::vector<Graph::Input> shapes = ShapesOf(graph, inputs);
   const Plan plan = MakePlan(graph, shapes, options);
   if (!options.tuned || plan.state()->is_tuned()) return plan;
   TuneOptions tune;

@@ -18,7 +18,7 @@ namespace cli {
 struct ModelOptions {
   std::string path;
   std::vector<std::string> libraries;  // loaded before the model is read
-  std::vector<std::string> inputs;     // name=file.npy
+  std::vector<std::string> inputs;     // name=file.npy; name=a.npy,b.npy
   std::vector<std::string> shapes;     // name=1x3x48x320
   std::vector<std::string> backends;   // in the order of preference; empty: all
   std::string selection;               // a file of kernels that nodes must have
@@ -47,15 +47,16 @@ void AddTunedOptions(CLI::App& app, ModelOptions* options);
 // Adds --input and --seed, for commands that run the model.
 void AddInputOptions(CLI::App& app, ModelOptions* options);
 
-// Loads the libraries, sets threads and backends for the process, and reads the file.
+// Loads the libraries, sets threads and backends for the process, and reads the file. Prints the
+// model's warnings on stderr.
 opkit::OnnxModel LoadModel(ModelOptions& options);
 // Makes later plans prefer these backends. Throws a Failure (kUsage) that names `option` for an
 // unknown or forbidden backend.
 void PreferBackends(const std::vector<std::string>& backends, const std::string& option);
 
 // Returns a tensor for each input: that of --input, checked against the model, its default, or a
-// random one (numbers in [0, 1), integers 0 or 1) if `random`. Open extents come from --shape, from
-// the same symbol in another input, or are 1.
+// random one (numbers in [0, 1), integers 0 or 1, short words) if `random`. Open extents come from
+// --shape, from the same symbol in another input, or are 1.
 std::vector<opkit::NamedTensor> MakeInputs(const opkit::Graph& graph, const ModelOptions& options,
                                            bool random);
 // Returns the dtypes and shapes that MakeInputs would choose.
@@ -64,7 +65,8 @@ std::vector<opkit::Graph::Input> ChooseShapes(const opkit::Graph& graph,
 // Returns the same as ChooseShapes, but with unknown extents left open, as in the model.
 std::vector<opkit::Graph::Input> KnownShapes(const opkit::Graph& graph,
                                              const ModelOptions& options);
-std::vector<opkit::Graph::Input> ShapesOf(const std::vector<opkit::NamedTensor>& inputs);
+std::vector<opkit::Graph::Input> ShapesOf(const opkit::Graph& graph,
+                                          const std::vector<opkit::NamedTensor>& inputs);
 
 // Returns the graph with these inputs in place of its own; those that still fit keep their
 // defaults.

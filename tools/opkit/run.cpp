@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "file.hpp"
 #include "model.hpp"
@@ -50,12 +51,19 @@ class FileNames {
   std::string For(const std::string& value) {
     const std::string name = Replaced(value);
     if (name == value && plain_.erase(name) > 0) return name + ".npy";
-    std::string unique = name;
-    for (int n = 2; !used_.insert(unique).second; ++n) unique = name + "_" + std::to_string(n);
-    return unique + ".npy";
+    return Unused(name) + ".npy";
+  }
+  // Returns the file's name for an element of a sequence.
+  std::string For(const std::string& value, size_t element) {
+    return Unused(StrCat(Replaced(value), ".", element)) + ".npy";
   }
 
  private:
+  std::string Unused(const std::string& name) {
+    std::string unique = name;
+    for (int n = 2; !used_.insert(unique).second; ++n) unique = name + "_" + std::to_string(n);
+    return unique;
+  }
   static std::string Replaced(const std::string& value) {
     constexpr size_t kLongest = 200;  // file systems allow 255 bytes
     std::string name;
@@ -107,22 +115,6 @@ void MakeFolder(const std::string& path) {
                   "cannot make the folder '" + path + "'" + (error ? ": " + error.message() : ""));
 }
 
-void WriteOutputs(const NamedTensors& outputs, const std::string& folder) {
-  FileNames names(outputs);
-  Table table("lll");
-  for (const NamedTensor& output : outputs) {
-    const std::string type = StrCat(output.tensor.dtype(), output.tensor.shape());
-    if (folder.empty()) {
-      table.Add({Printable(output.name), type, Preview(output.tensor)});
-      continue;
-    }
-    const std::string path = (std::filesystem::path(folder) / names.For(output.name)).string();
-    FailWith(ExitCode::kBadFile, "", [&] { SaveNpy(path, output.tensor); });
-    table.Add({Printable(output.name), type, path});
-  }
-  WriteFile("-", table.Format(false, stdout));
-}
-
 // Converts bfloat16, which NumPy lacks, to float32.
 Tensor ForNumPy(const Tensor& tensor) {
   if (tensor.dtype() != DType::kBFloat16) return tensor;
@@ -133,13 +125,85 @@ Tensor ForNumPy(const Tensor& tensor) {
   return wide;
 }
 
-void Dump(const std::vector<NodeValue>& values, const std::string& folder) {
-  FileNames names(values);
-  for (const NodeValue& value : values) {
-    const std::string path = (std::filesystem::path(folder) / names.For(value.name)).string();
-    FailWith(ExitCode::kBadFile, "", [&] { SaveNpy(path, ForNumPy(value.tensor)); });
+// Writes values to .npy files of a folder: a tensor to NAME.npy, a sequence to NAME.0.npy,
+// NAME.1.npy and so on, an optional value as what it holds, or to no file if it is absent.
+class ValueFiles {
+ public:
+  template <class Values>
+  ValueFiles(const Values& values, const std::string& folder) : names_(values), folder_(folder) {}
+
+  // Returns the files' names. Throws the errors of SaveNpy.
+  std::vector<std::string> Write(const std::string& name, const Tensor& value) {
+    if (value.dtype() == DType::kOptional) {
+      const std::span<const Tensor> held = ElementsOf(value);
+      return held.empty() ? std::vector<std::string>() : Write(name, held[0]);
+    }
+    if (value.dtype() != DType::kSequence) return {Save(names_.For(name), value)};
+    std::vector<std::string> files;
+    for (const Tensor& element : ElementsOf(value))
+      files.push_back(Save(names_.For(name, files.size()), element));
+    return files;
   }
-  std::fprintf(stderr, "wrote %s to %s\n", Counted(values.size(), "value").c_str(),
+
+ private:
+  std::string Save(const std::string& file, const Tensor& tensor) const {
+    const std::string path = (std::filesystem::path(folder_) / file).string();
+    SaveNpy(path, tensor);
+    return path;
+  }
+
+  FileNames names_;
+  const std::string folder_;
+};
+
+// Says where a value is: "a.npy", "s.0.npy to s.3.npy", or "no file".
+std::string PlaceOf(const std::vector<std::string>& files) {
+  if (files.empty()) return "no file";
+  return files.size() == 1 ? files[0] : StrCat(files.front(), " to ", files.back());
+}
+
+// Writes all outputs that NumPy has, and then throws for the first that it lacks.
+void WriteOutputs(const NamedTensors& outputs, const std::string& folder) {
+  ValueFiles files(outputs, folder);
+  Table table("lll");
+  std::string lacking;
+  for (const NamedTensor& output : outputs) {
+    std::string place;
+    if (folder.empty()) {
+      place = Preview(output.tensor);
+    } else {
+      try {
+        place = PlaceOf(files.Write(output.name, output.tensor));
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kUnsupported)
+          throw Failure(ExitCode::kBadFile, Describe(error));
+        if (lacking.empty()) lacking = Describe(error);
+        place = "not written";
+      }
+    }
+    table.Add(
+        {Printable(output.name), StrCat(output.tensor.dtype(), output.tensor.shape()), place});
+  }
+  WriteFile("-", table.Format(false, stdout));
+  if (!lacking.empty()) throw Failure(ExitCode::kBadFile, lacking);
+}
+
+// Writes all values that NumPy has, and names the others on stderr.
+void Dump(const std::vector<NodeValue>& values, const std::string& folder) {
+  ValueFiles files(values, folder);
+  size_t written = 0;
+  for (const NodeValue& value : values) {
+    try {
+      files.Write(value.name, ForNumPy(value.tensor));
+      ++written;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported)
+        throw Failure(ExitCode::kBadFile, Describe(error));
+      std::fprintf(stderr, "opkit: '%s' is not written: %s\n", Printable(value.name).c_str(),
+                   Printable(Describe(error)).c_str());
+    }
+  }
+  std::fprintf(stderr, "wrote %s to %s\n", Counted(written, "value").c_str(),
                Printable(folder).c_str());
 }
 
@@ -193,11 +257,7 @@ void RunModel(RunCommand& command) {
   WriteProfile(command, executor.plan());
   if (command.dump) Dump(RunKeepingValues(executor), *command.dump);
   WriteOutputs(executor.outputs(), command.output_dir.value_or(""));
-  if (command.table) {
-    constexpr int kMostRuns = 10;
-    const NetBenchmark nodes = TimeNodes(executor, std::min(command.repeat, kMostRuns));
-    WriteFile("-", "\n" + ToString(nodes));
-  }
+  if (command.table) WriteFile("-", "\n" + ToString(TimeNodes(executor, command.repeat)));
   if (command.critical_path)
     WriteFile("-", "\n" + ToString(ProfileOfRun(executor.plan(), Profiler::Read())));
   if (command.explain) {
@@ -224,19 +284,24 @@ void AddRunCommand(CLI::App& program) {
   AddInputOptions(*app, &command->model);
   app->add_flag("--random", command->random,
                 "Fills the inputs that are not given with random values");
-  app->add_option("--output-dir", command->output_dir,
-                  "Writes each output to DIR/NAME.npy, with _ for characters other than letters, "
-                  "digits and _.-; without this option the first values are printed")
+  app->add_option(
+         "--output-dir", command->output_dir,
+         "Writes each output to DIR/NAME.npy, with _ for characters other than letters, "
+         "digits and _.-, and a sequence to NAME.0.npy, NAME.1.npy and so on; without this "
+         "option the first values are printed")
       ->option_text("DIR");
   app->add_option(
          "--dump", command->dump,
          "Runs once more and writes the outputs of every node to DIR/NAME.npy, named as by "
-         "--output-dir (bfloat16 as float32); values inside a fused kernel are not written")
+         "--output-dir (bfloat16 as float32); values inside a fused kernel, and those of types "
+         "that "
+         "NumPy lacks, are not written")
       ->option_text("DIR");
   app->add_option("--repeat", command->repeat, "Runs the model N times and prints the median time")
       ->check(WholeNumber(1, 1'000'000'000))
       ->option_text("N=1");
-  app->add_flag("--table", command->table, "Also prints the time and the rate of each node");
+  app->add_flag("--table", command->table,
+                "Also runs N times more and prints the median time and the rate of each node");
   app->add_flag("--critical-path", command->critical_path,
                 "Also prints the chain of nodes that determined the time of the last run");
   app->add_option("--explain", command->explain,
@@ -264,8 +329,9 @@ void AddRunCommand(CLI::App& program) {
   app->footer(
       "Examples:\n"
       "  opkit run model.onnx --input x=x.npy --output-dir out\n"
-      "  opkit run model.onnx --random --shape x=1x3x48x320 --table\n"
+      "  opkit run model.onnx --random --shape x=1x3x48x320 --table --repeat 10\n"
       "  opkit run model.onnx --input a=a.npy b=b.npy --backends reference --threads 1\n"
+      "  opkit run model.onnx --input words=words.npy parts=first.npy,second.npy\n"
       "  opkit run model.onnx --random --library libmy_ops.so");
   app->callback([command] { RunModel(*command); });
 }

@@ -47,7 +47,7 @@ void TuneModel(TuneCommand& command) {
     if (command.objective == TuneObjective::kEnergy)
       energy = FailWith(ExitCode::kRunFailed, "", [] { return OpenCpuEnergy(); });
     options.energy = energy.get();
-    const Graph graph = WithShapes(model.graph, ShapesOf(options.inputs));
+    const Graph graph = WithShapes(model.graph, ShapesOf(model.graph, options.inputs));
     const TuneResult result = FailWith(ExitCode::kRunFailed, "",
                                        [&] { return TuneWithProgress(graph, std::move(options)); });
     if (!command.output.empty()) WriteFile(command.output, ToString(result.selection));

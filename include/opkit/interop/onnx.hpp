@@ -60,6 +60,12 @@ Tensor ReadOnnxTensor(std::string_view tensor_proto_bytes);
 // ReadOnnxTensor.
 Tensor ReadOnnxValue(std::string_view bytes, const TensorInfo& type);
 
+namespace detail {
+// True for an operator, as "com.microsoft.Gelu", whose nodes the reader replaces by nodes of ONNX's
+// own operators.
+bool IsOnnxTypeReplaced(std::string_view type);
+}  // namespace detail
+
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS

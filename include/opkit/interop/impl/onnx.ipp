@@ -31,6 +31,11 @@ inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOptions& optio
   return std::move(model.about);
 }
 
+OPKIT_INLINE bool IsOnnxTypeReplaced(std::string_view type) {
+  constexpr std::string_view kDomain = "com.microsoft.";
+  return type.starts_with(kDomain) && OnnxMicrosoftRules::Find(std::string(type.substr(kDomain.size())));
+}
+
 }  // namespace detail
 
 OPKIT_INLINE OnnxModel ParseOnnxModel(std::string_view bytes, const OnnxOptions& options,
