@@ -8664,6 +8664,38 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 
 #endif  // OPKIT_OPKIT_HPP_
 
+// ---- opkit/core/sequence.hpp
+// Sequences and optional values: tensors whose elements are tensors. A sequence has shape [n], an
+// optional value shape [1] if it is present and [0] if it is not. So blobs, plans and executors
+// move them as they move every tensor.
+#ifndef OPKIT_CORE_SEQUENCE_HPP_
+#define OPKIT_CORE_SEQUENCE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Returns the elements of a sequence or of an optional value; valid as long as the tensor. They are
+// handles: a program must not write to their memory, which other sequences may share. Errors:
+// kTypeMismatch for a tensor of another dtype, kUninitialized.
+//
+//   const Tensor words = MakeSequence({a, b});
+//   for (const Tensor& word : ElementsOf(words)) …
+std::span<const Tensor> ElementsOf(const Tensor& value);
+
+// Returns a sequence that shares the memory of these tensors. Errors (kTypeMismatch): the tensors
+// have different dtypes, or one of them is a sequence or an optional value; kUninitialized.
+Tensor MakeSequence(std::span<const Tensor> elements);
+inline Tensor MakeSequence(std::initializer_list<Tensor> elements) {
+  return MakeSequence(std::span(elements.begin(), elements.size()));
+}
+
+// Returns an optional value that shares the memory of a tensor or a sequence; an absent one for
+// nullopt. Errors: kTypeMismatch for an element that is an optional value, kUninitialized.
+Tensor MakeOptional(const std::optional<Tensor>& element);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_CORE_SEQUENCE_HPP_
+
 // ---- opkit/base/indexed_vector.hpp
 // IndexedVector: a std::vector whose operator[] takes an int or an enumerator as it is. Nodes,
 // values and steps are numbered by int, so that -1 may mean "none"; containers count in size_t.
@@ -10856,7 +10888,7 @@ template <class T>
 Storage AllocateObjectsOf(Device device, DType dtype, int64_t count, int64_t nbytes) {
   T* objects = nullptr;
   try {
-    objects = new T[static_cast<size_t>(count)];
+    objects = new T[Index(count)];
     return AdoptStorage(
         device, objects, nbytes, [](void* data, void*) { delete[] static_cast<T*>(data); }, nullptr,
         dtype);
@@ -16946,6 +16978,51 @@ OPKIT_INLINE void TypedSchema::Infer(InferenceContext& context) {
 
 #endif  // OPKIT_OP_TYPED_IMPL_TYPED_SCHEMA_IPP_
 
+// ---- opkit/core/impl/sequence.ipp
+// The definitions of opkit/core/sequence.hpp.
+#ifndef OPKIT_CORE_IMPL_SEQUENCE_IPP_
+#define OPKIT_CORE_IMPL_SEQUENCE_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+inline Tensor TensorOfTensors(DType dtype, std::span<const Tensor> elements) {
+  for (const Tensor& element : elements) {
+    if (!element.initialized())
+      Throw(ErrorCode::kUninitialized, "an element of a ", dtype, " is ", element,
+            ": nothing was written to it");
+    if (element.dtype() == DType::kOptional ||
+        (element.dtype() == DType::kSequence && dtype == DType::kSequence) ||
+        element.dtype() != elements[0].dtype())
+      Throw(ErrorCode::kTypeMismatch, "a ", dtype, " cannot have the element ", element,
+            &element == elements.data() ? "" : StrCat(" beside ", elements[0]));
+  }
+  Tensor out(Shape{static_cast<int64_t>(elements.size())}, dtype);
+  std::copy(elements.begin(), elements.end(), static_cast<Tensor*>(out.raw_mutable_data()));
+  return out;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE std::span<const Tensor> ElementsOf(const Tensor& value) {
+  const DType wanted = value.dtype() == DType::kOptional ? DType::kOptional : DType::kSequence;
+  const auto* first = static_cast<const Tensor*>(value.raw_data(wanted));
+  if (!value.is_dense())
+    Throw(ErrorCode::kUnsupported, "the elements of ", value, " are not dense");
+  return {first, static_cast<size_t>(value.numel())};
+}
+OPKIT_INLINE Tensor MakeSequence(std::span<const Tensor> elements) {
+  return detail::TensorOfTensors(DType::kSequence, elements);
+}
+OPKIT_INLINE Tensor MakeOptional(const std::optional<Tensor>& element) {
+  return detail::TensorOfTensors(
+      DType::kOptional, {element ? &*element : nullptr, static_cast<size_t>(element.has_value())});
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_CORE_IMPL_SEQUENCE_IPP_
+
 // ---- opkit/graph/impl/graph.ipp
 // Graph's definitions: building and rewriting, and the index from names to the inputs, constants
 // and nodes that make them.
@@ -21460,7 +21537,7 @@ class TensorBindings {
     const bool dtype_differs = DTypeDiffers(info, tensor);
     if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()))
       Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '", name,
-            "' of the graph is ", ToString(info), ", but the tensor given is ", tensor);
+            "' of the graph is ", ToString(info), ", but the tensor given is ", TypeOf(tensor));
     if (MemoryDevice(tensor.device()) != MemoryDevice(info.device))
       Throw(ErrorCode::kInvalidArgument, "input '", name, "' of the graph is on ",
             ToString(info.device), ", but the tensor given is ", tensor, "; copy it there first");
@@ -21491,7 +21568,7 @@ class TensorBindings {
         MemoryDevice(info.device) != MemoryDevice(tensor.device()))
       Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "output '",
             name(output), "' of the graph is ", ToString(info), " on ", ToString(info.device),
-            ", but the tensor bound to it is ", tensor);
+            ", but the tensor bound to it is ", TypeOf(tensor));
   }
 
   // Returns the tensor that runs read if the caller gives none: without dtype unless the graph has
@@ -21506,7 +21583,11 @@ class TensorBindings {
     for (const Input& input : inputs_) {
       if (input.tensor.dtype() == DType::kUndefined)
         Throw(ErrorCode::kInvalidArgument, "input '", name(input),
-              "' of the graph has no tensor; call Run({{\"", name(input), "\", tensor}}) or Bind");
+              "' of the graph has no tensor; call Run({{\"", name(input), "\", ",
+              view_.graph().FindInput(name(input))->info.dtype == DType::kSequence
+                  ? "MakeSequence({a, b})"
+                  : "tensor",
+              "}}) or Bind");
       infos.push_back(TensorInfo::Of(input.tensor));
       infos.back().layout = Layout();
       if (const Tensor& value = DefaultOf(input);
@@ -21592,6 +21673,13 @@ class TensorBindings {
            input.tensor.strides() == value.strides();
   }
 
+  // Returns a tensor's text for an error; that of a sequence or an optional value says which
+  // elements it has.
+  OPKIT_COLD static std::string TypeOf(const Tensor& tensor) {
+    const TensorInfo info = TensorInfo::Of(tensor);
+    return info.element == DType::kUndefined ? ToString(tensor)
+                                             : StrCat(ToString(info), " on ", tensor.device());
+  }
   static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
     if (info.dtype != DType::kUndefined && info.dtype != tensor.dtype()) return true;
     if (!IsObject(tensor.dtype()) || info.element == DType::kUndefined) return false;

@@ -9396,7 +9396,7 @@ template <class T>
 Storage AllocateObjectsOf(Device device, DType dtype, int64_t count, int64_t nbytes) {
   T* objects = nullptr;
   try {
-    objects = new T[static_cast<size_t>(count)];
+    objects = new T[Index(count)];
     return AdoptStorage(
         device, objects, nbytes, [](void* data, void*) { delete[] static_cast<T*>(data); }, nullptr,
         dtype);

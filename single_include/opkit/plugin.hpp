@@ -12898,7 +12898,7 @@ template <class T>
 Storage AllocateObjectsOf(Device device, DType dtype, int64_t count, int64_t nbytes) {
   T* objects = nullptr;
   try {
-    objects = new T[static_cast<size_t>(count)];
+    objects = new T[Index(count)];
     return AdoptStorage(
         device, objects, nbytes, [](void* data, void*) { delete[] static_cast<T*>(data); }, nullptr,
         dtype);
@@ -31161,7 +31161,7 @@ class TensorBindings {
     const bool dtype_differs = DTypeDiffers(info, tensor);
     if (dtype_differs || !SymbolicShape::Merge(info.shape, tensor.shape()))
       Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "input '", name,
-            "' of the graph is ", ToString(info), ", but the tensor given is ", tensor);
+            "' of the graph is ", ToString(info), ", but the tensor given is ", TypeOf(tensor));
     if (MemoryDevice(tensor.device()) != MemoryDevice(info.device))
       Throw(ErrorCode::kInvalidArgument, "input '", name, "' of the graph is on ",
             ToString(info.device), ", but the tensor given is ", tensor, "; copy it there first");
@@ -31192,7 +31192,7 @@ class TensorBindings {
         MemoryDevice(info.device) != MemoryDevice(tensor.device()))
       Throw(dtype_differs ? ErrorCode::kTypeMismatch : ErrorCode::kInvalidArgument, "output '",
             name(output), "' of the graph is ", ToString(info), " on ", ToString(info.device),
-            ", but the tensor bound to it is ", tensor);
+            ", but the tensor bound to it is ", TypeOf(tensor));
   }
 
   // Returns the tensor that runs read if the caller gives none: without dtype unless the graph has
@@ -31207,7 +31207,11 @@ class TensorBindings {
     for (const Input& input : inputs_) {
       if (input.tensor.dtype() == DType::kUndefined)
         Throw(ErrorCode::kInvalidArgument, "input '", name(input),
-              "' of the graph has no tensor; call Run({{\"", name(input), "\", tensor}}) or Bind");
+              "' of the graph has no tensor; call Run({{\"", name(input), "\", ",
+              view_.graph().FindInput(name(input))->info.dtype == DType::kSequence
+                  ? "MakeSequence({a, b})"
+                  : "tensor",
+              "}}) or Bind");
       infos.push_back(TensorInfo::Of(input.tensor));
       infos.back().layout = Layout();
       if (const Tensor& value = DefaultOf(input);
@@ -31293,6 +31297,13 @@ class TensorBindings {
            input.tensor.strides() == value.strides();
   }
 
+  // Returns a tensor's text for an error; that of a sequence or an optional value says which
+  // elements it has.
+  OPKIT_COLD static std::string TypeOf(const Tensor& tensor) {
+    const TensorInfo info = TensorInfo::Of(tensor);
+    return info.element == DType::kUndefined ? ToString(tensor)
+                                             : StrCat(ToString(info), " on ", tensor.device());
+  }
   static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
     if (info.dtype != DType::kUndefined && info.dtype != tensor.dtype()) return true;
     if (!IsObject(tensor.dtype()) || info.element == DType::kUndefined) return false;

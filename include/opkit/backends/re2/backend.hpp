@@ -1,5 +1,5 @@
-// The "re2" backend: the kernels of RegexFullMatch and Tokenizer, with the library RE2. Every header of this
-// folder includes this header first.
+// The "re2" backend: the kernels of RegexFullMatch and Tokenizer, with the library RE2. Every
+// header of this folder includes this header first.
 #ifndef OPKIT_BACKENDS_RE2_BACKEND_HPP_
 #define OPKIT_BACKENDS_RE2_BACKEND_HPP_
 

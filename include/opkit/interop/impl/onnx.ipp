@@ -33,7 +33,8 @@ inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOptions& optio
 
 OPKIT_INLINE bool IsOnnxTypeReplaced(std::string_view type) {
   constexpr std::string_view kDomain = "com.microsoft.";
-  return type.starts_with(kDomain) && OnnxMicrosoftRules::Find(std::string(type.substr(kDomain.size())));
+  return type.starts_with(kDomain) &&
+         OnnxMicrosoftRules::Find(std::string(type.substr(kDomain.size())));
 }
 
 }  // namespace detail
