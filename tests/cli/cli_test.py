@@ -143,7 +143,7 @@ class Run(Cli):
             self.assertRegex(out, r"(?m)^y +float32\[2\] +" + expected + "$")
         self.assertRegex(self.opkit("inspect", path), r"(?m)^  b +float32\[2\] +has a default$")
         self.refuses(BAD_INPUT, ["run", path, "--fix-defaults", "--input", "x=x.npy", "b=b.npy"],
-                     "no input 'b'")
+                     "'b' is a constant of the model, not an input; --fix-defaults")
 
     def test_random_strings_are_words(self):
         path = self.write("words.onnx", model([node("Identity", ["words"], ["same"])],

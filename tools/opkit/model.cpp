@@ -579,7 +579,11 @@ PlanOptions PlanOptionsOf(const ModelOptions& options) {
 Plan MakePlan(const Graph& graph, const std::vector<Graph::Input>& inputs,
               const ModelOptions& options) {
   try {
-    const Plan plan = Compile(WithShapes(graph, inputs), PlanOptionsOf(options));
+    PlanOptions plan_options = PlanOptionsOf(options);
+    // Another run may give a sequence of another length, so the plan keeps its constants.
+    for (const Graph::Input& input : inputs)
+      plan_options.memory.release_constants &= input.info.shape.is_known();
+    const Plan plan = Compile(WithShapes(graph, inputs), plan_options);
     if (!options.backends.empty() && plan.has_shapes()) CheckBackends(plan, options);
     return plan;
   } catch (const Error& error) {
