@@ -582,10 +582,10 @@ class Bench(Cli):
 
     def test_peak_memory_is_that_of_the_process_alone(self):
         """Not what a parent had before it started the program."""
-        ballast = bytearray(os.urandom(1) * (200 << 20))
+        ballast = bytearray(os.urandom(1) * (400 << 20))
         report = json.loads(self.opkit("bench", self.affine(), "--runs", 1))
         del ballast
-        self.assertLess(report["peak_memory_bytes"], 100 << 20)
+        self.assertLess(report["peak_memory_bytes"], 200 << 20)  # about 100 MiB with sanitizers
 
 
 class Tune(Cli):
