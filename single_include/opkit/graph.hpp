@@ -538,10 +538,10 @@ decltype(auto) InContext(F&& call, Context&& context) {
 #endif  // OPKIT_BASE_ERROR_HPP_
 
 // ---- opkit/core/dtype.hpp
-// Element types: the enumeration, the C++ type of each one of whole bytes, and float16
-// and bfloat16 with their conversions. complex64 is a pair of float32, complex128 a pair of
-// float64. They are the dtypes of std::complex, and of any other class with the same members and
-// layout; this header does not include <complex>.
+// Element types: the enumeration, the C++ type of each one of whole bytes, and float16 and bfloat16
+// with their conversions. complex64 is a pair of float32, complex128 a pair of float64. They are
+// the dtypes of std::complex, and of any other class with the same members and layout; this header
+// does not include <complex>.
 #ifndef OPKIT_CORE_DTYPE_HPP_
 #define OPKIT_CORE_DTYPE_HPP_
 
@@ -655,7 +655,7 @@ namespace detail {
 // Returns the number of bytes of one element; 0 for kUndefined and for an invalid number. Error
 // (kUnsupported) for a packed dtype, and for string, sequence and optional.
 constexpr int64_t ItemSize(DType dtype) {
-  if (IsPacked(dtype) || (IsDType(dtype) && dtype >= DType::kString)) [[unlikely]]
+  if (IsPacked(dtype) || IsObject(dtype)) [[unlikely]]
     detail::ThrowNoItemSize(dtype);
   return BitSize(dtype) / 8;
 }

@@ -372,7 +372,7 @@ class AttentionGradientOp final : public AttentionOpBase {
     const std::vector<double> dscores = Given(10, query.batch * query.heads * query.steps * total);
     std::vector<double> dq(queries.size()), dk = Given(8, groups * total * key.size);
     std::vector<double> dv = Given(9, groups * total * value.size), dmask(mask.numbers.size());
-    // One thread adds up the gradient of a mask, which heads share.
+    // Heads share a mask, so a single thread sums its gradient over them.
     const int64_t grain = HasOutput(3) ? groups : 1;
     ParallelForRange(groups, grain, [&](int64_t begin, int64_t end) {
       std::vector<double> weights, slopes(detail::Index(total), 1);

@@ -63,7 +63,7 @@ class WindowRuns {
   std::vector<size_t> first_;  // by panel, then by element of the kernel
 };
 
-// One convolution. Images are [batch, groups * channels, pixels], kernels [groups * outputs,
+// A convolution of bytes. Images are [batch, groups * channels, pixels], kernels [groups * outputs,
 // channels, kernel], as `sizes` says. Zero points are numbers of the types of both.
 struct ByteConvolution {
   const ConvSizes& sizes;

@@ -13,7 +13,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// One run of the pass: the constructor marks the nodes to widen, Result builds the graph.
+// The constructor marks the nodes that the pass widens, and Result builds the new graph.
 class HalfWidener : NodePass {
  public:
   explicit HalfWidener(const Graph& graph)

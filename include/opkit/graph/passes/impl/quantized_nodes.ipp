@@ -17,7 +17,7 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// One run of the pass: the constructor finds the patterns, Result builds the graph.
+// The constructor finds the patterns of nodes, and Result builds the graph without them.
 class QuantizedNodeMerger : NodePass {
  public:
   explicit QuantizedNodeMerger(const Graph& graph)
