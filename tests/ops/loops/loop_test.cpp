@@ -274,6 +274,7 @@ TEST_CASE("slices that differ in shape are an Error with the iteration") {
   Executor exec(Compile(graph));
   const Error error = ErrorOf([&] { exec.Run({{"M", Count(2)}, {"cond", kYes}, {"x", kX}}); });
   CHECK(Contains(std::string(error.what()), "output 2 of the body is"));
+  CHECK(Contains(std::string(error.what()), "but the iterations before made a value of"));
   CHECK(FloatsOf(exec.Run({{"M", Count(1)}, {"cond", kYes}, {"x", kX}}).Get("stack0")) ==
         Floats{-1, -2, -1, -2});
 }

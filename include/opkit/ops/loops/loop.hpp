@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "opkit/ops/loops/body_iterations.hpp"
+#include "opkit/ops/loops/stacked_output.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {

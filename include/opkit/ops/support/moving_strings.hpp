@@ -11,6 +11,12 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
+// Returns the outputs of the operator's reference kernel for these inputs.
+inline std::vector<Tensor> RunReference(const OperatorBase& op, const std::vector<Tensor>& inputs) {
+  return Invoke(op.type(), inputs, op.def().args(),
+                {.backends = kReferenceBackend, .num_outputs = op.OutputSize()});
+}
+
 // Numbers the strings of all inputs from 1, runs the operator's reference kernel on the numbers,
 // and copies the strings that the numbers in its outputs mean. 0, such as the padding of Pad, is
 // "".
@@ -34,9 +40,7 @@ OPKIT_COLD inline void MoveStrings(OperatorBase& op,
     }
     inputs.push_back(std::move(numbers));
   }
-  const std::vector<Tensor> moved =
-      Invoke(op.type(), inputs, op.def().args(),
-             {.backends = kReferenceBackend, .num_outputs = op.OutputSize()});
+  const std::vector<Tensor> moved = RunReference(op, inputs);
   std::vector<std::vector<std::string>> results;  // an output may be the memory of an input
   for (const Tensor& numbers : moved) {
     std::vector<std::string>& result = results.emplace_back();
@@ -67,9 +71,7 @@ OPKIT_COLD inline void MovePacked(OperatorBase& op, DType dtype,
     inputs.back() = Tensor(packed.shape(), DType::kUInt8);
     Unpack(packed.raw_data(), bits, 0, packed.numel(), inputs.back().mutable_data<uint8_t>());
   }
-  const std::vector<Tensor> moved =
-      Invoke(op.type(), inputs, op.def().args(),
-             {.backends = kReferenceBackend, .num_outputs = op.OutputSize()});
+  const std::vector<Tensor> moved = RunReference(op, inputs);
   for (int o = 0; o < op.OutputSize(); ++o) {
     if (!op.HasOutput(o)) continue;
     const Tensor& codes = moved[Index(o)];
