@@ -79,8 +79,10 @@ build_command() {
     clang | asan | tsan) want_clang ;;
     arm64) want_arm64 ;;
   esac
+  want_dlpack
   ready
   mkdir -p build
-  configure "$preset"
+  fetch_dlpack
+  configure "$preset" ${dlpack_include:+"-DOPKIT_DLPACK_INCLUDE_DIR=$dlpack_include"}
   cmake --build --preset "$preset" -j "$jobs" ${1:+--target "$@"}
 }
