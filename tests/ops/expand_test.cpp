@@ -50,6 +50,14 @@ TEST_CASE("shapes follow from constant extents, and extents that do not fit are 
 TEST_CASE("the operators keep the promises of their schemas") {
   CheckNode(OperatorDef("Expand", {"x", "shape"}, {"y"}), {Counting({3, 1}), List({2, 1, 4})});
   CHECK(HasGradient("Expand"));
+  for (const auto& [shape, repeats] : {std::pair{Shape{2, 3}, std::vector<int64_t>{2, 1}},
+                                       {Shape{2, 1, 3}, {1, 4, 3}},
+                                       {Shape{}, {}}}) {
+    const auto result =
+        CheckGradient(OperatorDef("Tile", {"x", "n"}, {"y"}),
+                      {RandomTensor(shape, DType::kFloat64), List(repeats)}, {.inputs = {0}});
+    CHECK_MESSAGE(result.ok(), ToString(result));
+  }
   CheckNode(OperatorDef("Tile", {"x", "repeats"}, {"y"}), {Counting({2, 3}), List({2, 2})});
 }
 

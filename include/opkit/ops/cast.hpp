@@ -180,7 +180,7 @@ class CastOp : public ElementwiseOperator {
   const detail::SmallRounding rounding_;
 };
 
-OPKIT_STANDARD_OPERATOR(Cast, kNotImplemented, CastOp)
+OPKIT_STANDARD_OPERATOR(Cast, kMaker, CastOp)
     .Doc(
         "Converts elements to the type `to`. To bool: whether it is not 0. To an integer: from "
         "an integer the low bits, from a floating-point number the part before the point, the "
@@ -211,6 +211,11 @@ OPKIT_STANDARD_OPERATOR(Cast, kNotImplemented, CastOp)
 
 namespace detail {
 
+// An integer has no gradient, nor has a number that it is converted from.
+OPKIT_NODE_GRADIENT(Cast) {
+  if (IsFloatingPoint(CastTarget(Def().args().Get<int64_t>("to"))))
+    Give(0, "CastLike", {GO(0), I(0)});
+}
 OPKIT_NODE_GRADIENT(CastLike) { Give(0, "CastLike", {GO(0), I(0)}); }
 
 }  // namespace detail

@@ -84,6 +84,18 @@ class TileOp : public StandardOperator {
 };
 
 OPKIT_NODE_GRADIENT(Expand) { GiveSummed(0, GO(0)); }
+// Splits each axis of the gradient into the repeats and the extent, and sums over the repeats.
+OPKIT_NODE_GRADIENT(Tile) {
+  const auto column = [&](const std::string& list) {
+    return Node("Unsqueeze", {list, Integers({1})});
+  };
+  const std::string pairs =
+      Node("Concat", {column(I(1)), column(Node("Shape", {I(0)}))}, {{"axis", 1}});
+  const std::string split =
+      Node("Reshape", {GO(0), Node("Reshape", {pairs, Integers({-1})})}, {{"allowzero", 1}});
+  const std::string axes = Node("Range", {Integer(0), Node("Size", {pairs}), Integer(2)});
+  Give(0, "ReduceSum", {split, axes}, {{"keepdims", 0}, {"noop_with_empty_axes", 1}});
+}
 
 OPKIT_STANDARD_OPERATOR(Expand, kMaker, MovingStrings<ExpandOp>)
     .TakesStrings()
@@ -94,7 +106,7 @@ OPKIT_STANDARD_OPERATOR(Expand, kMaker, MovingStrings<ExpandOp>)
     .Infer(detail::InferExpand)
     .Doc("Broadcasts a tensor with a shape.");
 
-OPKIT_STANDARD_OPERATOR(Tile, kNotImplemented, MovingStrings<TileOp>)
+OPKIT_STANDARD_OPERATOR(Tile, kMaker, MovingStrings<TileOp>)
     .TakesStrings()
     .NumInputs(2)
     .Input(0, "input", "any tensor")

@@ -37,7 +37,7 @@ class WhereOp : public ElementwiseOperator {
 };
 
 OPKIT_NODE_GRADIENT(Where) {
-  const std::string zero = Node("CastLike", {Node("Constant", {}, {{"value_float", 0.f}}), GO(0)});
+  const std::string zero = Number(0, GO(0));
   GiveSummed(1, Node("Where", {I(0), GO(0), zero}));
   GiveSummed(2, Node("Where", {I(0), zero, GO(0)}));
 }

@@ -164,9 +164,12 @@ TEST_CASE("The reductions keep the promises of their schemas") {
     CheckNode(OperatorDef(op, {"x", "axes"}, {"y"}), {Random({3, 4, 5}, 1), Axes({0, 2})});
 }
 
-TEST_CASE("Gradients of ReduceSum and ReduceMean over any axes") {
-  const Tensor x = Random({2, 3, 4}, 5, DType::kFloat64);
-  for (const char* op : {"ReduceSum", "ReduceMean"})
+TEST_CASE("Gradients of the reductions over any axes") {
+  Tensor x = Random({2, 3, 4}, 5, DType::kFloat64);
+  for (const char* op :
+       {"ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2",
+        "ReduceSumSquare", "ReduceLogSumExp", "ReduceLogSum"}) {
+    if (op == std::string("ReduceLogSum")) x = Invoke("Abs", {x})[0];
     for (const int keep : {0, 1}) {
       CAPTURE(op);
       CAPTURE(keep);
@@ -183,11 +186,36 @@ TEST_CASE("Gradients of ReduceSum and ReduceMean over any axes") {
       CHECK(fault({"x", "axes"}, {x, Axes({})}) == "");
       CHECK(fault({"x", "axes"}, {x, Axes({})}, {{"noop_with_empty_axes", 1}}) == "");
     }
+  }
   const auto error = ErrorOf([&] {
     Invoke("ReduceGradient", {x, Axes({0}), Tensor({2, 2}, DType::kFloat64)});
   });
   CHECK(error.code() == ErrorCode::kInvalidArgument);
   CHECK(Contains(error.message(), "expected the 12 elements that the data is reduced to"));
+}
+
+// Returns the gradient of x for the gradient 2 of each result, reduced along the last axis.
+Floats GradientOf(const std::string& op, const Tensor& x) {
+  const OperatorDef def(op, {"x", "axes"}, {"y"}, {{"keepdims", 0}});
+  Workspace ws;
+  *ws.CreateTensor("x") = x;
+  *ws.CreateTensor("axes") = Axes({-1});
+  CreateOperator(def, &ws)->Run();
+  *ws.CreateTensor("g") =
+      Invoke("Expand", {Tensor::Scalar(2.f), Axes({ws.GetTensor("y")->dim(0)})})[0];
+  const GradientOpsMeta gradient = GetGradientForOp(def, {GradientValue("g")});
+  for (const OperatorDef& node : gradient.ops) CreateOperator(node, &ws)->Run();
+  return ws.GetTensor(gradient.g_input[0].dense)->ToVector<float>();
+}
+
+TEST_CASE("Gradients at zeros and of equal extremes") {
+  const Tensor x = Tensor::From<float>({4, 3}, {2, 3, 4, 2, 0, 4, 0, 3, 0, 0, 0, 0});
+  CHECK(GradientOf("ReduceProd", x) == Floats{24, 16, 12, 0, 16, 0, 0, 0, 0, 0, 0, 0});
+  const Tensor y = Tensor::From<float>({2, 3}, {0, 0, 0, 3, 0, 4});
+  CHECK(GradientOf("ReduceL2", y) == Floats{0, 0, 0, 1.2f, 0, 1.6f});
+  const Tensor z = Tensor::From<float>({2, 4}, {5, 1, 5, 3, 2, 2, 2, 2});
+  CHECK(GradientOf("ReduceMax", z) == Floats{1, 0, 1, 0, 0.5f, 0.5f, 0.5f, 0.5f});
+  CHECK(GradientOf("ReduceMin", z) == Floats{0, 2, 0, 0, 0.5f, 0.5f, 0.5f, 0.5f});
 }
 
 TEST_CASE("ReduceGradient keeps the promises of its schema") {

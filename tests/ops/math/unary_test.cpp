@@ -95,6 +95,7 @@ TEST_CASE("the operators and their gradients keep the promises of their schemas"
   for (const char* op : {"Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Log", "Neg", "Not",
                          "Reciprocal", "Round", "Sign", "Sin", "Sqrt"})
     OPKIT_CHECK_OPERATOR(op);
+  CHECK(HasGradient("Erf"));
 }
 
 }  // namespace

@@ -116,7 +116,35 @@ TEST_CASE("the operators and their gradients keep the promises of their schemas"
       options.num_inputs = inputs;
       OPKIT_CHECK_OPERATOR(op, options);
     }
-  for (const char* op : {"Mean", "Sum"}) CHECK(HasGradient(op));
+  for (const char* op : {"Max", "Mean", "Min", "Sum"}) CHECK(HasGradient(op));
+}
+
+TEST_CASE("the gradients of Max and Min go to the chosen input, and equal inputs share") {
+  const Tensor a = Tensor::From<double>({2, 3}, {1, 5, 3, -4, 2, 6});
+  const Tensor b = Tensor::From<double>({3}, {2, 4, -1}), c = Tensor::Scalar(2.5);
+  for (const char* op : {"Max", "Min"}) {
+    CAPTURE(op);
+    const auto result =
+        CheckGradient(OperatorDef(op, {"a", "b", "c"}, {"y"}), {a, b, c}, {.inputs = {0, 1, 2}});
+    CHECK_MESSAGE(result.ok(), ToString(result));
+    const OperatorDef def(op, {"a", "b", "c"}, {"y"});
+    Workspace ws;
+    *ws.CreateTensor("a") = Vector<float>({1, 7});
+    *ws.CreateTensor("b") = Vector<float>({1, 7});
+    *ws.CreateTensor("c") = Vector<float>({1, -9});
+    *ws.CreateTensor("y") =
+        Invoke(op, {*ws.GetTensor("a"), *ws.GetTensor("b"), *ws.GetTensor("c")})[0];
+    *ws.CreateTensor("g") = Vector<float>({3, 8});
+    const GradientOpsMeta gradient = GetGradientForOp(def, {GradientValue("g")});
+    for (const OperatorDef& node : gradient.ops) CreateOperator(node, &ws)->Run();
+    const auto of = [&](size_t i) {
+      return ws.GetTensor(gradient.g_input[i].dense)->ToVector<float>();
+    };
+    const bool max = op == std::string("Max");
+    CHECK(of(0) == (max ? Floats{1, 4} : Floats{1, 0}));
+    CHECK(of(1) == (max ? Floats{1, 4} : Floats{1, 0}));
+    CHECK(of(2) == (max ? Floats{1, 0} : Floats{1, 8}));
+  }
 }
 
 }  // namespace

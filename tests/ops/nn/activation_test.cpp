@@ -134,5 +134,39 @@ TEST_CASE("the operators and their gradients keep the promises of their schemas"
     OPKIT_CHECK_OPERATOR(op);
 }
 
+std::string GradientFault(const OperatorDef& def, const std::vector<Tensor>& inputs,
+                          const std::vector<int>& of = {0}) {
+  const auto result = CheckGradient(def, inputs, {.inputs = of});
+  return result.ok() ? "" : ToString(result);
+}
+
+TEST_CASE("gradients on both sides of the kinks, with and without attributes") {
+  // No element is near a kink: -4, -2.5, 0 and 1 of HardSigmoid, -3 and 3 of HardSwish.
+  const Tensor x = Tensor::From<double>({8}, {-5, -3.5, -2, -0.5, 0.5, 1.5, 2.75, 4});
+  CHECK(GradientFault(OperatorDef("Elu", {"x"}, {"y"}), {x}) == "");
+  CHECK(GradientFault(OperatorDef("Elu", {"x"}, {"y"}, {{"alpha", 2.f}}), {x}) == "");
+  CHECK(GradientFault(OperatorDef("HardSigmoid", {"x"}, {"y"}), {x}) == "");
+  const Arguments steep = {{"alpha", 0.25f}, {"beta", 1.f}};
+  CHECK(GradientFault(OperatorDef("HardSigmoid", {"x"}, {"y"}, steep), {x}) == "");
+  CHECK(GradientFault(OperatorDef("HardSwish", {"x"}, {"y"}), {x}) == "");
+  CHECK(GradientFault(OperatorDef("LeakyRelu", {"x"}, {"y"}), {x}) == "");
+  CHECK(GradientFault(OperatorDef("LeakyRelu", {"x"}, {"y"}, {{"alpha", 0.5f}}), {x}) == "");
+  const Tensor grid = Tensor::From<double>({2, 4}, x.ToVector<double>());
+  const Tensor slope = Tensor::From<double>({2, 1}, {0.5, -2});
+  CHECK(GradientFault(OperatorDef("PRelu", {"x", "slope"}, {"y"}), {grid, slope}, {0, 1}) == "");
+}
+
+TEST_CASE("the gradient of Clip goes to the element or to the bound that is the output") {
+  const Tensor x = Tensor::From<double>({5}, {-5, -2, -0.5, 1.5, 4});
+  const auto number = [](double value) { return Tensor::Scalar(value); };
+  const OperatorDef both("Clip", {"x", "min", "max"}, {"y"});
+  CHECK(GradientFault(both, {x, number(-1), number(2)}, {0, 1, 2}) == "");
+  CHECK(GradientFault(both, {x, number(2), number(-1)}, {0, 1, 2}) == "");  // min above max
+  CHECK(GradientFault(OperatorDef("Clip", {"x", "min"}, {"y"}), {x, number(-1)}, {0, 1}) == "");
+  CHECK(GradientFault(OperatorDef("Clip", {"x", "", "max"}, {"y"}), {x, Tensor(), number(-1)},
+                      {0, 2}) == "");
+  CHECK(GradientFault(OperatorDef("Clip", {"x"}, {"y"}), {x}) == "");
+}
+
 }  // namespace
 }  // namespace activation_test

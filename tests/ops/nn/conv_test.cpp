@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+
 #include "opkit/op/invoke.hpp"
 #include "ops/infer.hpp"
 #include "support/check_node.hpp"
@@ -146,6 +148,30 @@ TEST_CASE("Conv keeps the promises of its schema") {
     CheckNode(def, {Random({2, 4, 5, 6}, 1, dtype), Random({6, 2, 3, 2}, 2, dtype),
                     Random({6}, 3, dtype)});
   }
+}
+
+TEST_CASE("Gradients of Conv with groups, pads, gaps and pixels that no window covers") {
+  const std::pair<Arguments, std::array<Shape, 2>> nodes[] = {
+      {{{"group", 2}, {"pads", Ints{1, 0, 0, 2}}, {"strides", Ints{2, 1}}},
+       {Shape{2, 4, 5, 4}, Shape{4, 2, 3, 2}}},
+      {{{"strides", Ints{3}}, {"dilations", Ints{2}}}, {Shape{2, 1, 9}, Shape{3, 1, 2}}},
+      {{{"auto_pad", "SAME_UPPER"}, {"strides", Ints{2, 2}}},
+       {Shape{1, 2, 3, 4}, Shape{2, 2, 2, 3}}}};
+  for (const auto& [args, shapes] : nodes) {
+    const OperatorDef def("Conv", {"x", "w", "b"}, {"y"}, args);
+    const auto result =
+        CheckGradient(def,
+                      {Random(shapes[0], 1, DType::kFloat64), Random(shapes[1], 2, DType::kFloat64),
+                       Random({shapes[1][0]}, 3, DType::kFloat64)},
+                      {.inputs = {0, 1, 2}});
+    CHECK_MESSAGE(result.ok(), ToString(result));
+  }
+  CHECK(!ErrorOf([] {
+           Invoke("ConvGradient", {Counting({1, 1, 4}), Counting({1, 1, 2}), Counting({1, 1, 4})},
+                  {{"of", "X"}});
+         })
+             .message()
+             .empty());
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+
 #include "opkit/op/invoke.hpp"
 #include "ops/infer.hpp"
 #include "support/check_node.hpp"
@@ -108,6 +110,24 @@ TEST_CASE("ConvTranspose keeps the promises of its schema") {
                           {{"group", 2}, {"pads", Ints{1, 0, 0, 2}}, {"strides", Ints{2, 3}}});
     CheckNode(def, {Random({2, 4, 3, 4}, 1, dtype), Random({4, 3, 3, 2}, 2, dtype),
                     Random({6}, 3, dtype)});
+  }
+}
+
+TEST_CASE("Gradients of ConvTranspose with groups, pads and given outputs") {
+  const std::pair<Arguments, std::array<Shape, 2>> nodes[] = {
+      {{{"group", 2}, {"pads", Ints{1, 0, 0, 2}}, {"strides", Ints{2, 3}}},
+       {Shape{2, 4, 3, 3}, Shape{4, 3, 3, 2}}},
+      {{{"output_padding", Ints{2}}, {"dilations", Ints{3}}}, {Shape{1, 2, 4}, Shape{2, 1, 2}}},
+      {{{"output_shape", Ints{7}}, {"strides", Ints{2}}}, {Shape{1, 1, 4}, Shape{1, 2, 3}}}};
+  for (const auto& [args, shapes] : nodes) {
+    const OperatorDef def("ConvTranspose", {"x", "w", "b"}, {"y"}, args);
+    const int64_t groups = args.Get<int64_t>("group", 1);
+    const auto result =
+        CheckGradient(def,
+                      {Random(shapes[0], 1, DType::kFloat64), Random(shapes[1], 2, DType::kFloat64),
+                       Random({shapes[1][1] * groups}, 3, DType::kFloat64)},
+                      {.inputs = {0, 1, 2}});
+    CHECK_MESSAGE(result.ok(), ToString(result));
   }
 }
 

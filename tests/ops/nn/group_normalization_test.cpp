@@ -34,5 +34,17 @@ TEST_CASE("the operator keeps the promises of its schema") {
             {Counting({2, 4, 3}), Vector({1, 2, 3, 4}), Vector({4, 3, 2, 1})});
 }
 
+TEST_CASE("gradients of the groups, scales and biases") {
+  for (const Shape& shape : {Shape{2, 4, 3}, Shape{2, 4, 2, 1}}) {
+    const auto random = [](Shape of, uint64_t seed) {
+      return RandomTensor(of, DType::kFloat64, seed);
+    };
+    const auto result = CheckGradient(
+        OperatorDef("GroupNormalization", {"x", "s", "b"}, {"y"}, {{"num_groups", 2}}),
+        {random(shape, 1), random({4}, 2), random({4}, 3)}, {.inputs = {0, 1, 2}});
+    CHECK_MESSAGE(result.ok(), ToString(result));
+  }
+}
+
 }  // namespace
 }  // namespace group_normalization_test

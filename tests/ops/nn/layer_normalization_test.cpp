@@ -71,5 +71,17 @@ TEST_CASE("LayerNormalization keeps the promises of its schema") {
   CheckNode(def, {Random({4, 3, 5}, 1), Random({3, 5}, 2), Random({5}, 3)});
 }
 
+TEST_CASE("Gradients of LayerNormalization, of the statistics too, from any axis on") {
+  for (const int64_t axis : {-1, 1, 0}) {
+    CAPTURE(axis);
+    const OperatorDef def("LayerNormalization", {"x", "s", "b"}, {"y", "m", "v"},
+                          {{"axis", axis}, {"epsilon", 0.1f}});
+    const GradientCheckOptions options{.step = 1e-2, .threshold = 2e-3, .inputs = {0, 1, 2}};
+    const std::vector<Tensor> inputs = {Random({2, 3, 4}, 1), Random({4}, 2), Random({3, 1}, 3)};
+    const auto result = CheckGradient(def, inputs, options);
+    CHECK_MESSAGE(result.ok(), ToString(result));
+  }
+}
+
 }  // namespace
 }  // namespace layer_normalization_test

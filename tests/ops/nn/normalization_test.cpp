@@ -190,5 +190,34 @@ TEST_CASE("The normalizations keep the promises of their schemas") {
   }
 }
 
+TEST_CASE("Gradients of BatchNormalization and InstanceNormalization") {
+  const auto random = [](Shape shape, uint64_t seed) {
+    return Random(std::move(shape), seed, DType::kFloat64);
+  };
+  const auto fault = [](const OperatorDef& def, const std::vector<Tensor>& inputs,
+                        const std::vector<int>& of) {
+    const auto result = CheckGradient(def, inputs, {.inputs = of});
+    return result.ok() ? "" : ToString(result);
+  };
+  const Tensor s = random({3}, 2), b = random({3}, 3), m = random({3}, 4);
+  const Tensor v = Tensor::From<double>({3}, {0.5, 1, 2});
+  const OperatorDef inference("BatchNormalization", {"x", "s", "b", "m", "v"}, {"y"});
+  CHECK(fault(inference, {random({2, 3, 4}, 1), s, b, m, v}, {0, 1, 2, 3, 4}) == "");
+  CHECK(fault(inference, {random({2, 3}, 1), s, b, m, v}, {0, 1, 2, 3, 4}) == "");
+  const auto one = [](double value) { return Tensor::From<double>({1}, {value}); };
+  CHECK(fault(inference, {random({4}, 1), one(2), one(3), one(1), one(0.5)}, {0, 1, 2, 3, 4}) ==
+        "");
+  const OperatorDef training("BatchNormalization", {"x", "s", "b", "m", "v"}, {"y", "rm", "rv"},
+                             {{"training_mode", 1}, {"momentum", 0.25f}});
+  CHECK(fault(training, {random({2, 3, 4}, 1), s, b, m, v}, {0, 1, 2, 3, 4}) == "");
+  const Tensor a = random({2, 2}, 5), positive = Tensor::From<double>({2, 2}, {0.5, 1, 2, 3});
+  OperatorDef activations("BatchNormalization", {"x", "s", "b", "m", "v"}, {"y"}, {{"spatial", 0}});
+  CHECK(fault(activations, {random({3, 2, 2}, 1), a, a, a, positive}, {0, 1, 2, 3, 4}) == "");
+  activations.Arg("training_mode", 1);
+  CHECK(fault(activations, {random({3, 2, 2}, 1), a, a, a, positive}, {0, 1, 2}) == "");
+  const OperatorDef instance("InstanceNormalization", {"x", "s", "b"}, {"y"}, {{"epsilon", 0.1f}});
+  CHECK(fault(instance, {random({2, 3, 2, 2}, 1), s, b}, {0, 1, 2}) == "");
+}
+
 }  // namespace
 }  // namespace normalization_test

@@ -179,5 +179,52 @@ TEST_CASE("The pools keep the promises of their schemas") {
   }
 }
 
+TEST_CASE("Gradients of the pools, with pads, gaps and windows that overlap") {
+  const Tensor x = Random({2, 2, 5, 4}, 3, DType::kFloat64);
+  const Arguments forms[] = {
+      {{"kernel_shape", Ints{3, 2}}, {"pads", Ints{1, 0, 1, 1}}, {"strides", Ints{2, 1}}},
+      {{"kernel_shape", Ints{2, 2}}, {"ceil_mode", 1}, {"strides", Ints{2, 3}}},
+      {{"kernel_shape", Ints{2, 2}}, {"auto_pad", "SAME_LOWER"}, {"dilations", Ints{2, 1}}}};
+  for (const Arguments& form : forms)
+    for (const auto& [op, more] : {std::pair<const char*, Arguments>{"MaxPool", {}},
+                                   {"AveragePool", {}},
+                                   {"AveragePool", {{"count_include_pad", 1}}},
+                                   {"LpPool", {}},
+                                   {"LpPool", {{"p", 3}}}}) {
+      CAPTURE(op);
+      OperatorDef def(op, {"x"}, {"y"}, form);
+      for (const auto& arg : more) def.Arg(arg.name, arg.value);
+      const auto result = CheckGradient(def, {x}, {.inputs = {0}});
+      CHECK_MESSAGE(result.ok(), ToString(result));
+    }
+  for (const Shape& shape : {Shape{2, 3, 4}, Shape{2, 3}})
+    for (const auto& [op, args] : {std::pair<const char*, Arguments>{"GlobalMaxPool", {}},
+                                   {"GlobalAveragePool", {}},
+                                   {"GlobalLpPool", {}},
+                                   {"GlobalLpPool", {{"p", 1}}}}) {
+      CAPTURE(op);
+      const auto result = CheckGradient(OperatorDef(op, {"x"}, {"y"}, args),
+                                        {Random(shape, 4, DType::kFloat64)}, {.inputs = {0}});
+      CHECK_MESSAGE(result.ok(), ToString(result));
+    }
+}
+
+TEST_CASE("The first of equal elements gets the gradient of MaxPool, and a norm of 0 gives none") {
+  const Tensor x = Tensor::From<float>({1, 1, 4}, {2, 2, 0, 0}), dy = Filled({1, 1, 2}, 3);
+  const auto gradient = [&](const char* function) {
+    return Invoke("PoolGradient", {x, dy},
+                  {{"function", function}, {"kernel_shape", Ints{2}}, {"strides", Ints{2}}})[0]
+        .ToVector<float>();
+  };
+  CHECK(gradient("MaxPool") == Floats{3, 0, 3, 0});
+  CHECK(gradient("AveragePool") == Floats{1.5f, 1.5f, 1.5f, 1.5f});
+  CHECK(gradient("LpPool")[3] == 0);
+  CHECK(Contains(ErrorOf([&] {
+                   Invoke("PoolGradient", {x, Filled({1, 1, 3}, 1)},
+                          {{"function", "MaxPool"}, {"kernel_shape", Ints{3}}});
+                 }).message(),
+                 "input 1"));
+}
+
 }  // namespace
 }  // namespace pool_test

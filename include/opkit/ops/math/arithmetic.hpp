@@ -112,6 +112,25 @@ OPKIT_NODE_GRADIENT(Div) {
   GiveSummed(1, Node("Neg", {Node("Mul", {to_a, O(0)})}));
 }
 
+// A is the remainder plus B times a whole number, which is minus the derivative with respect to B.
+OPKIT_NODE_GRADIENT(Mod) {
+  GiveSummed(0, GO(0));
+  GiveSummed(1, Node("Mul", {GO(0), Node("Div", {Node("Sub", {O(0), I(0)}), I(1)})}));
+}
+// The derivative is 0 where the exponent is 0, and with respect to the exponent where the base is
+// 0, where the formulas have a NaN.
+OPKIT_NODE_GRADIENT(Pow) {
+  const std::string lower = Node("Pow", {I(0), Node("Sub", {I(1), Number(1, I(1))})});
+  const std::string to_base =
+      Node("Mul", {GO(0), Node("Mul", {Node("CastLike", {I(1), I(0)}), lower})});
+  const std::string constant = Node("Equal", {I(1), Number(0, I(1))});
+  GiveSummed(0, Masked(Node("Not", {constant}), to_base));
+  const std::string to_exponent = Node("Mul", {GO(0), Node("Mul", {O(0), Node("Log", {I(0)})})});
+  const std::string zero = Node("Equal", {I(0), Number(0, I(0))});
+  const std::string sum = Node("SumToShape", {Masked(Node("Not", {zero}), to_exponent), I(1)});
+  Give(1, "CastLike", {sum, I(1)});
+}
+
 // The base of Div and Mod. For integers, throws kInvalidArgument if a divisor is zero, before any
 // element is written.
 template <class Function>
@@ -188,7 +207,7 @@ OPKIT_STANDARD_OPERATOR(Div, kMaker, DivOp)
     .FillUsing(detail::BinarySchema(
         "C = A / B, of integers the part before the point. An integer divided by 0 is an Error.",
         1));
-OPKIT_STANDARD_OPERATOR(Mod, kNotImplemented, ModOp)
+OPKIT_STANDARD_OPERATOR(Mod, kMaker, ModOp)
     .FillUsing(detail::BinarySchema("The remainder of A / B. An integer divided by 0 is an Error.",
                                     10))
     .Arg<int64_t>("fmod", "0: the remainder has the sign of B, integers only; 1: of A, as C's fmod",
@@ -201,7 +220,7 @@ OPKIT_STANDARD_OPERATOR(Mod, kNotImplemented, ModOp)
       c.SetOutput(0, dtype, detail::BroadcastInputs(c, 2));
     })
     .TestInputs({});
-OPKIT_STANDARD_OPERATOR(Pow, kNotImplemented, PowOp)
+OPKIT_STANDARD_OPERATOR(Pow, kMaker, PowOp)
     .Doc(
         "Z is X to the power of Y, of the type of X. Integers wrap around; one to a negative "
         "power is 0 unless it is 1 or -1. Inputs are broadcast as in NumPy.")

@@ -196,18 +196,88 @@ struct ReduceAsExtreme {
   };
 };
 
-// The gradient of ReduceSum and ReduceMean: a ReduceGradient node.
-template <bool kMean>
-class ReduceGradient : public NodeGradient {
+// The base of the gradients of reductions.
+class ReductionGradient : public NodeGradient {
  public:
   using NodeGradient::NodeGradient;
-  void Make() override {
-    Arguments args = {{"mean", kMean ? 1 : 0}};
-    if (const int64_t noop = Def().args().template Get<int64_t>("noop_with_empty_axes", 0))
+
+ protected:
+  // Returns the name of `reduced`, of the shape of the output, with each element copied to the
+  // elements of the data that are reduced to it.
+  std::string Spread(const std::string& reduced) {
+    return Node("ReduceGradient", {I(0), Axes(), reduced}, SpreadArgs());
+  }
+  void GiveSpread(const std::string& reduced, bool mean = false) {
+    Arguments args = SpreadArgs();
+    if (mean) args.Set("mean", 1);
+    Give(0, "ReduceGradient", {I(0), Axes(), reduced}, std::move(args));
+  }
+  // Returns the name of another reduction of `data` along the axes of this node.
+  std::string Reduce(const std::string& op, const std::string& data) {
+    return Node(op, {data, Axes()}, Def().args());
+  }
+
+ private:
+  std::string Axes() const { return Def().inputs().size() > 1 ? I(1) : ""; }
+  Arguments SpreadArgs() const {
+    Arguments args;
+    if (const int64_t noop = Def().args().Get<int64_t>("noop_with_empty_axes", 0))
       args.Set("noop_with_empty_axes", noop);
-    Give(0, "ReduceGradient", {I(0), Def().inputs().size() > 1 ? I(1) : "", GO(0)}, args);
+    return args;
   }
 };
+#define OPKIT_REDUCTION_GRADIENT(op)                    \
+  class op##Gradient final : public ReductionGradient { \
+    using ReductionGradient::ReductionGradient;         \
+    void Make() override;                               \
+  };                                                    \
+  OPKIT_REGISTER_GRADIENT(op, op##Gradient);            \
+  inline void op##Gradient::Make()
+
+OPKIT_REDUCTION_GRADIENT(ReduceSum) { GiveSpread(GO(0)); }
+OPKIT_REDUCTION_GRADIENT(ReduceMean) { GiveSpread(GO(0), true); }
+// Divides the product by the element if no element is 0. Otherwise the derivative with respect to
+// an only 0 is the product of the other elements, and all others are 0.
+OPKIT_REDUCTION_GRADIENT(ReduceProd) {
+  const std::string zero = Node("Equal", {I(0), Number(0, I(0))});
+  const std::string others = Node("Where", {zero, Number(1, I(0)), I(0)});
+  const std::string zeros = Reduce("ReduceSum", Node("CastLike", {zero, I(0)}));
+  const std::string single = Node("Equal", {zeros, Number(1, zeros)});
+  const std::string product = Node("Mul", {GO(0), Reduce("ReduceProd", others)});
+  const std::string quotient = Node("Div", {Spread(Node("Mul", {GO(0), O(0)})), others});
+  Give(0, "Where", {zero, Spread(Masked(single, product)), quotient});
+}
+OPKIT_REDUCTION_GRADIENT(ReduceL1) { Give(0, "Mul", {Spread(GO(0)), Node("Sign", {I(0)})}); }
+// The derivative of a root of 0 is taken as 0.
+OPKIT_REDUCTION_GRADIENT(ReduceL2) {
+  const std::string positive = Node("Greater", {O(0), Number(0, O(0))});
+  Give(0, "Mul", {Spread(Masked(positive, Node("Div", {GO(0), O(0)}))), I(0)});
+}
+OPKIT_REDUCTION_GRADIENT(ReduceSumSquare) {
+  Give(0, "Mul", {Spread(GO(0)), Node("Add", {I(0), I(0)})});
+}
+OPKIT_REDUCTION_GRADIENT(ReduceLogSum) { GiveSpread(Node("Div", {GO(0), Node("Exp", {O(0)})})); }
+OPKIT_REDUCTION_GRADIENT(ReduceLogSumExp) {
+  Give(0, "Mul", {Spread(GO(0)), Node("Exp", {Node("Sub", {I(0), Spread(O(0))})})});
+}
+#undef OPKIT_REDUCTION_GRADIENT
+
+// The gradient of ReduceMax and ReduceMin. Elements that are equal to the result share its
+// gradient.
+class ReduceExtremeGradient final : public ReductionGradient {
+ public:
+  using ReductionGradient::ReductionGradient;
+
+ private:
+  void Make() override {
+    const std::string mask = Node("Equal", {I(0), Spread(O(0))});
+    const std::string count = Reduce("ReduceSum", Node("CastLike", {mask, I(0)}));
+    const std::string share = Spread(Node("Div", {GO(0), count}));
+    Give(0, "Where", {mask, share, Number(0, share)});
+  }
+};
+OPKIT_REGISTER_GRADIENT(ReduceMax, ReduceExtremeGradient);
+OPKIT_REGISTER_GRADIENT(ReduceMin, ReduceExtremeGradient);
 
 inline void InferReduce(InferenceContext& c) {
   const DType dtype = c.input_dtype(0);
@@ -330,33 +400,31 @@ OPKIT_REDUCTION(ReduceSum, kMaker, detail::ReduceAsSum, MatrixTypes, 1,
 OPKIT_REDUCTION(
     ReduceMean, kMaker, detail::ReduceAsMean, MatrixTypes, 1,
     "The mean of the elements along some axes, towards zero for integers; NaN of none.");
-OPKIT_REDUCTION(ReduceProd, kNotImplemented, detail::ReduceAsProd, MatrixTypes, 1,
+OPKIT_REDUCTION(ReduceProd, kMaker, detail::ReduceAsProd, MatrixTypes, 1,
                 "The product of the elements along some axes; 1 of none.");
-OPKIT_REDUCTION(ReduceMax, kNotImplemented, detail::ReduceAsExtreme<true>::Of,
-                detail::ReduceOrderTypes, 1,
+OPKIT_REDUCTION(ReduceMax, kMaker, detail::ReduceAsExtreme<true>::Of, detail::ReduceOrderTypes, 1,
                 "The largest element along some axes, NaN where there is one; of none, the "
                 "smallest number of the type, minus infinity where it has that.");
-OPKIT_REDUCTION(ReduceMin, kNotImplemented, detail::ReduceAsExtreme<false>::Of,
-                detail::ReduceOrderTypes, 1,
+OPKIT_REDUCTION(ReduceMin, kMaker, detail::ReduceAsExtreme<false>::Of, detail::ReduceOrderTypes, 1,
                 "The smallest element along some axes, NaN where there is one; of none, the "
                 "largest number of the type, infinity where it has that.");
-OPKIT_REDUCTION(ReduceL1, kNotImplemented, detail::ReduceAsL1, MatrixTypes, 2,
+OPKIT_REDUCTION(ReduceL1, kMaker, detail::ReduceAsL1, MatrixTypes, 2,
                 "The sum of the absolute values along some axes; 0 of none.");
-OPKIT_REDUCTION(ReduceL2, kNotImplemented, detail::ReduceAsL2, MatrixTypes, 2,
+OPKIT_REDUCTION(ReduceL2, kMaker, detail::ReduceAsL2, MatrixTypes, 2,
                 "The square root of the sum of the squares along some axes; 0 of none.");
-OPKIT_REDUCTION(ReduceSumSquare, kNotImplemented, detail::ReduceAsSumSquare, MatrixTypes, 2,
+OPKIT_REDUCTION(ReduceSumSquare, kMaker, detail::ReduceAsSumSquare, MatrixTypes, 2,
                 "The sum of the squares along some axes; 0 of none.");
-OPKIT_REDUCTION(ReduceLogSum, kNotImplemented, detail::ReduceAsLogSum, MatrixTypes, 1,
+OPKIT_REDUCTION(ReduceLogSum, kMaker, detail::ReduceAsLogSum, MatrixTypes, 1,
                 "The logarithm of the sum along some axes; minus infinity of none.");
-OPKIT_REDUCTION(ReduceLogSumExp, kNotImplemented, detail::ReduceAsLogSumExp, MatrixTypes, 4,
+OPKIT_REDUCTION(ReduceLogSumExp, kMaker, detail::ReduceAsLogSumExp, MatrixTypes, 4,
                 "log(sum(exp(x))) along some axes, without overflow; minus infinity of none.");
 #undef OPKIT_REDUCTION
-OPKIT_REGISTER_GRADIENT(ReduceSum, detail::ReduceGradient<false>);
-OPKIT_REGISTER_GRADIENT(ReduceMean, detail::ReduceGradient<true>);
 
 OPKIT_STANDARD_OPERATOR(ReduceGradient, kNotImplemented, ReduceGradientOp)
     .Private()
-    .Doc("The gradient of the data of a ReduceSum or ReduceMean, from that of the result.")
+    .Doc(
+        "Copies each element of the gradient to the elements of the data that a reduction reduces "
+        "to it: the gradient of ReduceSum, and of ReduceMean with mean=1.")
     .NumInputs(3)
     .Input(0, "data", "as it was reduced; only its shape is read", FloatTypes::DTypes())
     .Input(1, "axes", "as they were reduced; optional", IndexTypes::DTypes())

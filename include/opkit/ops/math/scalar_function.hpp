@@ -19,7 +19,7 @@ namespace detail {
 using ScalarFunction = double (*)(double x, const double* a);
 struct ScalarFunctionRow {
   std::string_view op;
-  ScalarFunction function;
+  ScalarFunction function;              // null: another header has the operator's kernel
   ScalarFunction derivative = nullptr;  // null: the gradient is made of other operators
 };
 
@@ -47,6 +47,11 @@ inline double SwishDerivative(double x, const double* a) {
   return sigmoid * (1 + a[0] * x * (1 - sigmoid));
 }
 
+inline double HardSigmoidDerivative(double x, const double* a) {
+  const double y = a[0] * x + a[1];
+  return y > 0 && y < 1 ? a[0] : 0;
+}
+
 inline constexpr ScalarFunctionRow kScalarFunctions[] = {
     {"Acos", [](double x, const double*) { return std::acos(x); }},
     {"Acosh", [](double x, const double*) { return std::acosh(x); }},
@@ -57,7 +62,16 @@ inline constexpr ScalarFunctionRow kScalarFunctions[] = {
     {"Celu", [](double x, const double* a) { return x < 0 ? a[0] * std::expm1(x / a[0]) : x; },
      [](double x, const double* a) { return x < 0 ? std::exp(x / a[0]) : 1; }},
     {"Cosh", [](double x, const double*) { return std::cosh(x); }},
+    {"Elu", nullptr, [](double x, const double* a) { return x < 0 ? a[0] * std::exp(x) : 1; }},
+    {"Erf", nullptr,
+     [](double x, const double*) { return std::sqrt(2.) * kRootOf2ByPi * std::exp(-x * x); }},
     {"Gelu", GeluOf, GeluDerivative},
+    {"HardSigmoid", nullptr, HardSigmoidDerivative},
+    {"HardSwish", nullptr,
+     [](double x, const double*) { return x <= -3  ? 0
+                                          : x >= 3 ? 1
+                                                   : x / 3 + 0.5; }},
+    {"LeakyRelu", nullptr, [](double x, const double* a) { return x < 0 ? a[0] : 1; }},
     {"Mish", [](double x, const double*) { return x * std::tanh(SoftplusOf(x)); }, MishDerivative},
     {"Selu", [](double x, const double* a) { return a[1] * (x > 0 ? x : a[0] * std::expm1(x)); },
      [](double x, const double* a) { return a[1] * (x > 0 ? 1 : a[0] * std::exp(x)); }},
@@ -173,9 +187,7 @@ class ScalarFunctionGradient : public NodeGradient {
 
  protected:
   // Returns the name of a scalar 1 of the type of X.
-  std::string One() {
-    return Node("CastLike", {Node("Constant", {}, {{"value_float", 1.f}}), I(0)});
-  }
+  std::string One() { return Number(1, I(0)); }
   // Returns the name of the square of X.
   std::string Square() { return Node("Mul", {I(0), I(0)}); }
 };
@@ -213,18 +225,6 @@ OPKIT_SCALAR_GRADIENT(Tan) {
 }
 #undef OPKIT_SCALAR_GRADIENT
 
-// The gradient of the functions whose derivative stands in the table.
-class DerivativeGradient final : public NodeGradient {
- public:
-  using NodeGradient::NodeGradient;
-
- private:
-  void Make() override {
-    Arguments args = Def().args();
-    args.Set("function", Def().type());
-    Give(0, "ScalarFunctionGradient", {I(0), GO(0)}, std::move(args));
-  }
-};
 OPKIT_REGISTER_GRADIENT(Celu, DerivativeGradient);
 OPKIT_REGISTER_GRADIENT(Gelu, DerivativeGradient);
 OPKIT_REGISTER_GRADIENT(Mish, DerivativeGradient);
@@ -288,8 +288,10 @@ OPKIT_STANDARD_OPERATOR(ScalarFunctionGradient, kNotImplemented, ScalarFunctionG
     .Input(1, "dY", "of the shape of X", FloatTypes::DTypes())
     .Output(0, "dX", "of the shape of X", FloatTypes::DTypes())
     .Arg("function", "the type of the operator",
-         {"Celu", "Gelu", "Mish", "Selu", "Shrink", "Swish", "ThresholdedRelu"})
+         {"Celu", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "Selu",
+          "Shrink", "Swish", "ThresholdedRelu"})
     .Arg<float>("alpha", "of the operator")
+    .Arg<float>("beta", "of the operator")
     .Arg<float>("gamma", "of the operator")
     .Arg<float>("bias", "of the operator")
     .Arg<float>("lambd", "of the operator")

@@ -60,6 +60,7 @@ inline std::vector<Tensor> PositiveTestInputs(DType dtype, uint64_t seed) {
 
 OPKIT_NODE_GRADIENT(Abs) { Give(0, "Mul", {GO(0), Node("Sign", {I(0)})}); }
 OPKIT_NODE_GRADIENT(Cos) { Give(0, "Neg", {Node("Mul", {GO(0), Node("Sin", {I(0)})})}); }
+OPKIT_REGISTER_GRADIENT(Erf, DerivativeGradient);
 OPKIT_NODE_GRADIENT(Exp) { Give(0, "Mul", {GO(0), O(0)}); }
 OPKIT_NODE_GRADIENT(Log) { Give(0, "Div", {GO(0), I(0)}); }
 OPKIT_NODE_GRADIENT(Neg) { Give(0, "Neg", {GO(0)}); }
@@ -78,7 +79,7 @@ OPKIT_UNARY_OPERATOR(Ceil, kNone, FloatTypes, 1,
                      "Y is the smallest whole number that is not below X.");
 OPKIT_UNARY_OPERATOR(Cos, kMaker, FloatTypes, 20, "Y = cos(X), X in radians.");
 OPKIT_UNARY_OPERATOR(
-    Erf, kNotImplemented, FloatTypes, 20,
+    Erf, kMaker, FloatTypes, 20,
     "The error function, Y = 2 / sqrt(pi) * integral of exp(-t * t) over t from 0 to X.");
 OPKIT_UNARY_OPERATOR(Exp, kMaker, FloatTypes, 10, "Y = e to the power of X.");
 OPKIT_UNARY_OPERATOR(Floor, kNone, FloatTypes, 1,

@@ -147,6 +147,25 @@ inline auto VariadicSchema(const char* doc, std::vector<DType> dtypes) {
   };
 }
 
+// The gradient of Max and Min. Inputs that are equal to the output share its gradient.
+class ExtremeGradient final : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+
+ private:
+  void Make() override {
+    const int count = static_cast<int>(Def().inputs().size());
+    std::vector<std::string> masks, ones;
+    for (int i = 0; i < count; ++i) {
+      masks.push_back(Node("Equal", {I(i), O(0)}));
+      ones.push_back(Node("CastLike", {masks.back(), GO(0)}));
+    }
+    const std::string share = Node("Div", {GO(0), Node("Sum", ones)});
+    for (int i = 0; i < count; ++i) GiveSummed(i, Masked(masks[Index(i)], share));
+  }
+};
+OPKIT_REGISTER_GRADIENT(Max, ExtremeGradient);
+OPKIT_REGISTER_GRADIENT(Min, ExtremeGradient);
 OPKIT_NODE_GRADIENT(Mean) {
   const int count = static_cast<int>(Def().inputs().size());
   for (int i = 0; i < count; ++i) GiveSummed(i, GO(0), 1 / static_cast<float>(count));
@@ -175,14 +194,14 @@ class MeanOp : public SumOp {
   }
 };
 
-OPKIT_STANDARD_OPERATOR(Max, kNotImplemented, MaxOp)
+OPKIT_STANDARD_OPERATOR(Max, kMaker, MaxOp)
     .FillUsing(
         detail::VariadicSchema("The largest of the inputs, element by element; NaN where one is.",
                                NumericTypes::DTypes()));
 OPKIT_STANDARD_OPERATOR(Mean, kMaker, MeanOp)
     .FillUsing(detail::VariadicSchema("The mean of the inputs, element by element.",
                                       FloatTypes::DTypes()));
-OPKIT_STANDARD_OPERATOR(Min, kNotImplemented, MinOp)
+OPKIT_STANDARD_OPERATOR(Min, kMaker, MinOp)
     .FillUsing(
         detail::VariadicSchema("The smallest of the inputs, element by element; NaN where one is.",
                                NumericTypes::DTypes()));

@@ -64,6 +64,29 @@ inline void InferClip(InferenceContext& c) {
   c.SetOutput(0, dtype, c.input_shape(0));
 }
 
+// X gets the gradient where it is not clipped, else the bound that is the output. Where `min` is
+// above `max`, `max` is the output.
+OPKIT_NODE_GRADIENT(Clip) {
+  Give(0, "Where", {Node("Equal", {I(0), O(0)}), GO(0), Number(0, GO(0))});
+  if (HasI(1)) {
+    std::string below = Node("Less", {I(0), I(1)});
+    if (HasI(2)) below = Node("And", {below, Node("LessOrEqual", {I(1), I(2)})});
+    GiveSummed(1, Masked(below, GO(0)));
+  }
+  if (HasI(2)) {
+    const std::string raised = HasI(1) ? Node("Max", {I(0), I(1)}) : I(0);
+    GiveSummed(2, Masked(Node("Greater", {raised, I(2)}), GO(0)));
+  }
+}
+OPKIT_REGISTER_GRADIENT(Elu, DerivativeGradient);
+OPKIT_REGISTER_GRADIENT(HardSigmoid, DerivativeGradient);
+OPKIT_REGISTER_GRADIENT(HardSwish, DerivativeGradient);
+OPKIT_REGISTER_GRADIENT(LeakyRelu, DerivativeGradient);
+OPKIT_NODE_GRADIENT(PRelu) {
+  const std::string below = Node("Less", {I(0), Number(0, I(0))});
+  Give(0, "Where", {below, Node("Mul", {GO(0), I(1)}), GO(0)});
+  GiveSummed(1, Masked(below, Node("Mul", {GO(0), I(0)})));
+}
 // Uses Sign(Y), because Y is above 0 exactly where X is.
 OPKIT_NODE_GRADIENT(Relu) { Give(0, "Mul", {GO(0), Node("Sign", {O(0)})}); }
 OPKIT_NODE_GRADIENT(Sigmoid) {
@@ -98,7 +121,7 @@ class ClipOp : public ElementwiseOperator {
 };
 using PReluOp = detail::BinaryOperator<detail::PReluFunction, NumericTypes>;
 
-OPKIT_STANDARD_OPERATOR(Clip, kNotImplemented, ClipOp)
+OPKIT_STANDARD_OPERATOR(Clip, kMaker, ClipOp)
     .Doc(
         "Y is X where that lies in [min, max], else the nearer of the two; max where min is "
         "above max.")
@@ -113,19 +136,18 @@ OPKIT_STANDARD_OPERATOR(Clip, kNotImplemented, ClipOp)
       return detail::MakeTestInputs({Shape{3, 5}, Shape{}, Shape{}}, dtype, seed, 1, 5);
     })
     .Infer(&detail::InferClip);
-OPKIT_UNARY_OPERATOR(Elu, kNotImplemented, FloatTypes, 10,
+OPKIT_UNARY_OPERATOR(Elu, kMaker, FloatTypes, 10,
                      "Y = alpha * (e^X - 1) where X is below 0, else X.")
     .Arg<float>("alpha", "how far below 0 it goes", 1.f);
-OPKIT_UNARY_OPERATOR(HardSigmoid, kNotImplemented, FloatTypes, 4,
+OPKIT_UNARY_OPERATOR(HardSigmoid, kMaker, FloatTypes, 4,
                      "Y = alpha * X + beta, but at least 0 and at most 1.")
     .Arg<float>("alpha", "the slope", 0.2f)
     .Arg<float>("beta", "the value at 0", 0.5f);
-OPKIT_UNARY_OPERATOR(HardSwish, kNotImplemented, FloatTypes, 5,
+OPKIT_UNARY_OPERATOR(HardSwish, kMaker, FloatTypes, 5,
                      "Y = X * HardSigmoid(X) with alpha 1/6 and beta 0.5.");
-OPKIT_UNARY_OPERATOR(LeakyRelu, kNotImplemented, FloatTypes, 2,
-                     "Y = alpha * X where X is below 0, else X.")
+OPKIT_UNARY_OPERATOR(LeakyRelu, kMaker, FloatTypes, 2, "Y = alpha * X where X is below 0, else X.")
     .Arg<float>("alpha", "the slope below 0", 0.01f);
-OPKIT_STANDARD_OPERATOR(PRelu, kNotImplemented, PReluOp)
+OPKIT_STANDARD_OPERATOR(PRelu, kMaker, PReluOp)
     .Doc("Y = slope * X where X is below 0, else X.")
     .NumInputs(2)
     .Input(0, "X", "a tensor of any shape", NumericTypes::DTypes())

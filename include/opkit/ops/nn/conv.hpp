@@ -6,6 +6,7 @@
 
 #include "opkit/graph/passes/batch_normalization.hpp"
 #include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/window.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -135,6 +136,124 @@ struct ConvData {
   T* y;
 };
 
+namespace detail {
+
+// Computes a convolution window by window, with sums in double.
+template <class T>
+void Convolve(const ConvSizes& sizes, int64_t groups, const ConvData<T>& data) {
+  const int64_t all_outputs = groups * sizes.outputs;
+  ParallelForRange(sizes.output_pixels, kAutoGrain, [&](int64_t begin, int64_t end) {
+    WindowTaps taps(sizes.axes);
+    for (int64_t pixel = begin; pixel < end; ++pixel) {
+      const std::vector<WindowTap>& covered = taps.At(pixel);
+      for (int64_t plane = 0; plane < sizes.batch * all_outputs; ++plane) {
+        const int64_t n = plane / all_outputs, m = plane % all_outputs;
+        const T* image =
+            data.x + (n * groups + m / sizes.outputs) * sizes.channels * sizes.input_pixels;
+        const T* kernel = data.w + m * sizes.channels * sizes.kernel;
+        double sum = data.bias ? static_cast<double>(data.bias[m]) : 0;
+        for (int64_t channel = 0; channel < sizes.channels; ++channel) {
+          for (const WindowTap& tap : covered)
+            sum += static_cast<double>(image[tap.input]) * static_cast<double>(kernel[tap.kernel]);
+          image += sizes.input_pixels;
+          kernel += sizes.kernel;
+        }
+        data.y[plane * sizes.output_pixels + pixel] = static_cast<T>(sum);
+      }
+    }
+  });
+}
+// Computes the gradient of a convolution's X, from W and the gradient of Y.
+template <class T>
+void ConvolveToInput(const ConvSizes& sizes, int64_t groups, const T* w, const T* dy, T* dx) {
+  const int64_t all_channels = groups * sizes.channels, all_outputs = groups * sizes.outputs;
+  ParallelForRange(sizes.batch * all_channels, kAutoGrain, [&](int64_t begin, int64_t end) {
+    WindowTaps taps(sizes.axes);
+    std::vector<double> sums(static_cast<size_t>(sizes.input_pixels));
+    for (int64_t plane = begin; plane < end; ++plane) {
+      const int64_t n = plane / all_channels, channel = plane % all_channels;
+      const int64_t first = channel / sizes.channels * sizes.outputs;
+      sums.assign(sums.size(), 0);
+      for (int64_t pixel = 0; pixel < sizes.output_pixels; ++pixel) {
+        const std::vector<WindowTap>& covered = taps.At(pixel);
+        for (int64_t m = first; m < first + sizes.outputs; ++m) {
+          const auto slope =
+              static_cast<double>(dy[(n * all_outputs + m) * sizes.output_pixels + pixel]);
+          const T* kernel = w + (m * sizes.channels + channel % sizes.channels) * sizes.kernel;
+          for (const WindowTap& tap : covered)
+            sums[Index(tap.input)] += slope * static_cast<double>(kernel[tap.kernel]);
+        }
+      }
+      for (int64_t i = 0; i < sizes.input_pixels; ++i)
+        dx[plane * sizes.input_pixels + i] = static_cast<T>(sums[Index(i)]);
+    }
+  });
+}
+// Computes the gradient of a convolution's W, from X and the gradient of Y.
+template <class T>
+void ConvolveToKernels(const ConvSizes& sizes, int64_t groups, const T* x, const T* dy, T* dw) {
+  const int64_t all_channels = groups * sizes.channels, all_outputs = groups * sizes.outputs;
+  ParallelForRange(all_outputs * sizes.channels, kAutoGrain, [&](int64_t begin, int64_t end) {
+    WindowTaps taps(sizes.axes);
+    std::vector<double> sums(static_cast<size_t>(sizes.kernel));
+    for (int64_t plane = begin; plane < end; ++plane) {
+      const int64_t m = plane / sizes.channels;
+      const int64_t channel = m / sizes.outputs * sizes.channels + plane % sizes.channels;
+      sums.assign(sums.size(), 0);
+      for (int64_t pixel = 0; pixel < sizes.output_pixels; ++pixel) {
+        const std::vector<WindowTap>& covered = taps.At(pixel);
+        for (int64_t n = 0; n < sizes.batch; ++n) {
+          const auto slope =
+              static_cast<double>(dy[(n * all_outputs + m) * sizes.output_pixels + pixel]);
+          const T* image = x + (n * all_channels + channel) * sizes.input_pixels;
+          for (const WindowTap& tap : covered)
+            sums[Index(tap.kernel)] += slope * static_cast<double>(image[tap.input]);
+        }
+      }
+      for (int64_t i = 0; i < sizes.kernel; ++i)
+        dw[plane * sizes.kernel + i] = static_cast<T>(sums[Index(i)]);
+    }
+  });
+}
+
+// The gradient of Conv and of ConvTranspose.
+class ConvolutionGradient final : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  bool CopyArguments() const override { return true; }
+
+ private:
+  void Make() override {
+    const std::string op = Def().type() + "Gradient";
+    Give(0, op, {I(0), I(1), GO(0)}, {{"of", "X"}});
+    Give(1, op, {I(0), I(1), GO(0)}, {{"of", "W"}});
+    if (HasI(2)) Give(2, "ReduceSum", {GO(0), AxesBesideChannels(GO(0))}, {{"keepdims", 0}});
+  }
+};
+OPKIT_REGISTER_GRADIENT(Conv, ConvolutionGradient);
+
+// Fills the schema of the gradient of a convolution. `output_shape` infers the shape of Y.
+inline auto ConvGradientSchema(SymbolicShape (*output_shape)(InferenceContext&)) {
+  return [=](OpSchema& schema) {
+    FillConvSchema(schema, "of the convolution");
+    FillWindowSchema(schema, kAutoPadDoc, kPadsDoc);
+    schema.Private()
+        .NumInputs(3)
+        .Input(0, "X", "of the convolution", FloatTypes::DTypes())
+        .Input(2, "dY", "of the type of X, of the shape of the convolution's output")
+        .Output(0, "gradient", "as the input that `of` names")
+        .Arg("of", "the input whose gradient it computes", {"X", "W"})
+        .Infer([=](InferenceContext& c) {
+          const SymbolicShape y = output_shape(c);
+          c.SetInput(1, c.input_dtype(0), {});
+          c.SetInput(2, c.input_dtype(0), y);
+          c.SetOutput(0, c.input_dtype(0), c.input_shape(c.Arg<std::string>("of") == "X" ? 0 : 1));
+        });
+  };
+}
+
+}  // namespace detail
+
 // The base of the kernels of Conv and of ConvTranspose, each with its own type of attributes.
 template <class Attributes>
 class BasicConvOpBase : public StandardOperator {
@@ -154,7 +273,6 @@ class BasicConvOpBase : public StandardOperator {
 };
 using ConvOpBase = BasicConvOpBase<WindowAttributes>;
 
-// The reference kernel: computes window by window, with sums in double.
 class ConvOp final : public ConvOpBase {
  public:
   using ConvOpBase::ConvOpBase;
@@ -165,34 +283,35 @@ class ConvOp final : public ConvOpBase {
       if (y->numel() == 0) return;
       const ConvSizes sizes =
           ConvSizes::Of(attributes_, groups_, Input(0).shape(), Input(1).shape());
-      const ConvData<T> data = this->DataOf<T>(*y);
-      const int64_t all_outputs = groups_ * sizes.outputs;
-      ParallelForRange(sizes.output_pixels, kAutoGrain, [&](int64_t begin, int64_t end) {
-        WindowTaps taps(sizes.axes);
-        for (int64_t pixel = begin; pixel < end; ++pixel) {
-          const std::vector<WindowTap>& covered = taps.At(pixel);
-          for (int64_t plane = 0; plane < sizes.batch * all_outputs; ++plane) {
-            const int64_t n = plane / all_outputs, m = plane % all_outputs;
-            const T* image =
-                data.x + (n * groups_ + m / sizes.outputs) * sizes.channels * sizes.input_pixels;
-            const T* kernel = data.w + m * sizes.channels * sizes.kernel;
-            double sum = data.bias ? static_cast<double>(data.bias[m]) : 0;
-            for (int64_t channel = 0; channel < sizes.channels; ++channel) {
-              for (const WindowTap& tap : covered)
-                sum +=
-                    static_cast<double>(image[tap.input]) * static_cast<double>(kernel[tap.kernel]);
-              image += sizes.input_pixels;
-              kernel += sizes.kernel;
-            }
-            data.y[plane * sizes.output_pixels + pixel] = static_cast<T>(sum);
-          }
-        }
-      });
+      detail::Convolve(sizes, groups_, this->DataOf<T>(*y));
     });
   }
 };
 
-OPKIT_STANDARD_OPERATOR(Conv, kNotImplemented, ConvOp)
+// Computes the gradient of X or of W.
+class ConvGradientOp final : public ConvOpBase {
+ public:
+  using ConvOpBase::ConvOpBase;
+
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() {
+      const Tensor &x = DenseInput(0), &w = DenseInput(1), &dy = DenseInput(2);
+      Tensor* gradient = InferredOutput(0);
+      if (gradient->numel() == 0) return;
+      const ConvSizes sizes = ConvSizes::Of(attributes_, groups_, x.shape(), w.shape());
+      T* out = gradient->mutable_data<T>();
+      if (of_input_)
+        detail::ConvolveToInput(sizes, groups_, w.data<T>(), dy.data<T>(), out);
+      else
+        detail::ConvolveToKernels(sizes, groups_, x.data<T>(), dy.data<T>(), out);
+    });
+  }
+
+ private:
+  const bool of_input_ = GetSingleArgument<std::string>("of") == "X";
+};
+
+OPKIT_STANDARD_OPERATOR(Conv, kMaker, ConvOp)
     .Doc(
         "Convolution: each output pixel is the sum of an input window's products with a kernel, "
         "over the channels of a group, plus a bias.")
@@ -204,6 +323,15 @@ OPKIT_STANDARD_OPERATOR(Conv, kNotImplemented, ConvOp)
     .Infer(&detail::InferConv)
     .Cost([](auto&, auto& inputs, auto& outputs) {
       return WindowCost(detail::ConvFlops(inputs[1], outputs[0]), inputs, outputs, 1);
+    });
+
+OPKIT_STANDARD_OPERATOR(ConvGradient, kNotImplemented, ConvGradientOp)
+    .Doc("The gradient of the input or of the kernels of a Conv, from that of its output.")
+    .FillUsing(detail::ConvGradientSchema([](InferenceContext& c) {
+      return detail::ConvOutputShape(c, 1);
+    }))
+    .Cost([](auto&, auto& inputs, auto& outputs) {
+      return WindowCost(detail::ConvFlops(inputs[1], inputs[2]), inputs, outputs, 1);
     });
 
 }}  // namespace opkit

@@ -75,11 +75,12 @@ struct ConvTransposeAttributes : WindowAttributes {
 
 namespace detail {
 
-inline void InferConvTranspose(InferenceContext& c) {
+// Returns the shape of the output, which has no rank if neither X nor W has.
+inline SymbolicShape ConvTransposeOutputShape(InferenceContext& c) {
   const ConvTransposeAttributes attributes(c.def());
   const int64_t groups = ConvGroups(c.def());
   const int rank = ConvRank(c);
-  if (rank < 0) return c.SetOutput(0, c.input_dtype(0), {});
+  if (rank < 0) return {};
   attributes.CheckTransposedRank(rank - 2);
   const SymbolicShape x = c.input_shape(0), w = c.input_shape(1);
   SymbolicShape y = SymbolicShape::OfRank(rank);
@@ -102,7 +103,11 @@ inline void InferConvTranspose(InferenceContext& c) {
   for (int axis = 0; axis < rank - 2; ++axis)
     y[axis + 2] = attributes.TransposedDim(axis, x.has_rank() ? x[axis + 2] : Dim(),
                                            ConvKernelDim(attributes, w, axis));
-  CheckConvOperands(c, y[1]);
+  return y;
+}
+inline void InferConvTranspose(InferenceContext& c) {
+  const SymbolicShape y = ConvTransposeOutputShape(c);
+  if (y.has_rank()) CheckConvOperands(c, y[1]);
   c.SetOutput(0, c.input_dtype(0), y);
 }
 
@@ -161,7 +166,35 @@ class ConvTransposeOp final : public ConvTransposeOpBase {
   }
 };
 
-OPKIT_STANDARD_OPERATOR(ConvTranspose, kNotImplemented, ConvTransposeOp)
+// Computes the gradient of X or of W. X is the output of the Conv whose windows the attributes
+// describe, and the gradient of Y its input.
+class ConvTransposeGradientOp final : public ConvTransposeOpBase {
+ public:
+  using ConvTransposeOpBase::ConvTransposeOpBase;
+
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() {
+      const Tensor &x = DenseInput(0), &w = DenseInput(1), &dy = DenseInput(2);
+      Tensor* gradient = InferredOutput(0);
+      if (gradient->numel() == 0) return;
+      const ConvSizes sizes = ConvSizes::Of(attributes_, groups_, x.shape(), w.shape());
+      T* out = gradient->mutable_data<T>();
+      if (of_input_)
+        detail::Convolve<T>(sizes, groups_, {dy.data<T>(), w.data<T>(), nullptr, out});
+      else
+        detail::ConvolveToKernels(sizes, groups_, dy.data<T>(), x.data<T>(), out);
+    });
+  }
+
+ private:
+  const bool of_input_ = GetSingleArgument<std::string>("of") == "X";
+};
+
+namespace detail {
+OPKIT_REGISTER_GRADIENT(ConvTranspose, ConvolutionGradient);
+}  // namespace detail
+
+OPKIT_STANDARD_OPERATOR(ConvTranspose, kMaker, ConvTransposeOp)
     .Doc(
         "Transposed convolution: each input pixel adds its multiple of a kernel to a window of the "
         "output, over the channels of a group; plus a bias.")
@@ -184,6 +217,15 @@ OPKIT_STANDARD_OPERATOR(ConvTranspose, kNotImplemented, ConvTransposeOp)
                                "from them: an odd one at the end for SAME_UPPER, else at the "
                                "beginning")
     .Infer(&detail::InferConvTranspose)
+    .Cost([](auto&, auto& inputs, auto& outputs) {
+      return WindowCost(detail::ConvFlops(inputs[1], inputs[0]), inputs, outputs, 1);
+    });
+
+OPKIT_STANDARD_OPERATOR(ConvTransposeGradient, kNotImplemented, ConvTransposeGradientOp)
+    .Doc("The gradient of the input or of the kernels of a ConvTranspose, from that of its output.")
+    .FillUsing(detail::ConvGradientSchema(&detail::ConvTransposeOutputShape))
+    .Arg<std::vector<int64_t>>("output_padding", "of the ConvTranspose")
+    .Arg<std::vector<int64_t>>("output_shape", "of the ConvTranspose")
     .Cost([](auto&, auto& inputs, auto& outputs) {
       return WindowCost(detail::ConvFlops(inputs[1], inputs[0]), inputs, outputs, 1);
     });

@@ -6,9 +6,9 @@
 
 #include <cmath>
 
+#include "opkit/ops/nn/normalization_gradient.hpp"
 #include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/element_types.hpp"
-#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -49,6 +49,28 @@ inline void InferGroupNormalization(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), x);
 }
 
+class GroupNormalizationGradient final : public NormalizationGradient {
+ public:
+  using NormalizationGradient::NormalizationGradient;
+
+ private:
+  void Make() override {
+    const auto groups = Def().args().Get<int64_t>("num_groups");
+    const auto grouped = [&](const std::string& data) {
+      return Node("Reshape", {data, Integers({0, groups, -1})});
+    };
+    const std::string shape = Node("Shape", {I(0)});
+    const Normalized x = Normalize(grouped(I(0)), Integers({2}));
+    const std::string scale = PerChannel(1);
+    const std::string slope = grouped(Node("Mul", {GO(0), scale}));
+    Give(0, "Reshape", {ThroughNormalize(x, slope), shape});
+    const std::string normal = Node("Reshape", {x.value, shape});
+    GivePerChannel(1, Node("Mul", {GO(0), normal}), scale);
+    GivePerChannel(2, GO(0), scale);
+  }
+};
+OPKIT_REGISTER_GRADIENT(GroupNormalization, GroupNormalizationGradient);
+
 }  // namespace detail
 
 class GroupNormalizationOp final : public StandardOperator {
@@ -87,7 +109,7 @@ class GroupNormalizationOp final : public StandardOperator {
   const double epsilon_ = static_cast<double>(GetSingleArgument<float>("epsilon"));
 };
 
-OPKIT_STANDARD_OPERATOR(GroupNormalization, kNotImplemented, GroupNormalizationOp)
+OPKIT_STANDARD_OPERATOR(GroupNormalization, kMaker, GroupNormalizationOp)
     .NumInputs(3)
     .Input(0, "X", "[N, C, ...]", FloatTypes::DTypes())
     .Input(1, "scale", "[C]: a factor of each channel", FloatTypes::DTypes())

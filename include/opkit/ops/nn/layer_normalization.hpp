@@ -5,12 +5,11 @@
 
 #include <cmath>
 
+#include "opkit/ops/nn/normalization_gradient.hpp"
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/broadcast_loop.hpp"
 #include "opkit/ops/support/element_sum.hpp"
 #include "opkit/ops/support/element_types.hpp"
-#include "opkit/ops/support/node_gradient.hpp"
-#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -123,9 +122,36 @@ inline void InferLayerNormalization(InferenceContext& c) {
     c.SetOutput(o, stash == 1 ? DType::kFloat32 : DType::kBFloat16, statistics);
 }
 
+class LayerNormalizationGradient final : public NormalizationGradient {
+ public:
+  using NormalizationGradient::NormalizationGradient;
+
+ private:
+  void Make() override {
+    const auto given = [&](int o) {
+      return static_cast<int>(Def().outputs().size()) > o && !GradOut(o).IsEmpty();
+    };
+    const Normalized x = Normalize(I(0), AxesFrom(Def().args().Get<int64_t>("axis", -1), I(0)));
+    std::vector<std::string> terms;
+    if (given(0)) {
+      terms.push_back(ThroughNormalize(x, Node("Mul", {GO(0), I(1)})));
+      GiveSummed(1, Node("Mul", {GO(0), x.value}));
+      if (HasI(2)) GiveSummed(2, GO(0));
+    }
+    if (given(1)) terms.push_back(Average(Node("CastLike", {GO(1), I(0)}), x.axes));
+    if (given(2)) {
+      const std::string slope = Node("Mul", {Node("CastLike", {GO(2), I(0)}), x.rate});
+      const std::string spread = Average(Node("Mul", {slope, x.rate}), x.axes);
+      terms.push_back(Node("Neg", {Node("Mul", {x.value, spread})}));
+    }
+    Give(0, "Sum", terms);
+  }
+};
+OPKIT_REGISTER_GRADIENT(LayerNormalization, LayerNormalizationGradient);
+
 }  // namespace detail
 
-OPKIT_STANDARD_OPERATOR(LayerNormalization, kNotImplemented, LayerNormalizationOp)
+OPKIT_STANDARD_OPERATOR(LayerNormalization, kMaker, LayerNormalizationOp)
     .Doc(
         "Y = (X - Mean) * InvStdDev * Scale + B, with the mean and the standard deviation of "
         "the elements along the axes from `axis` on.")

@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "opkit/graph/passes/batch_normalization.hpp"
+#include "opkit/ops/nn/normalization_gradient.hpp"
 #include "opkit/ops/support/element_types.hpp"
-#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -73,6 +73,76 @@ struct Moments {
     return out;
   }
 };
+
+class BatchNormalizationGradient final : public NormalizationGradient {
+ public:
+  using NormalizationGradient::NormalizationGradient;
+
+ private:
+  void Make() override {
+    if (Def().args().Get<int64_t>("training_mode", 0) != 0)
+      MakeTraining();
+    else
+      MakeInference();
+  }
+  void MakeInference() {
+    const std::string scale = Statistic(1), rate = RateOf(Statistic(4));
+    const std::string normal = Node("Mul", {Node("Sub", {I(0), Statistic(3)}), rate});
+    const std::string to_x = Node("Mul", {Node("Mul", {GO(0), scale}), rate});
+    SetDense(0, to_x);
+    GiveScaleAndBias(normal, scale);
+    GivePerChannel(3, Node("Neg", {to_x}), scale);
+    const std::string to_variance = Node("Mul", {Node("Mul", {to_x, normal}), rate});
+    GivePerChannel(4, Node("Mul", {to_variance, Number(-0.5f, I(0))}), scale);
+  }
+  // The running statistics depend on those of the batch, too.
+  void MakeTraining() {
+    const auto given = [&](int o) {
+      return static_cast<int>(Def().outputs().size()) > o && !GradOut(o).IsEmpty();
+    };
+    const float momentum = Def().args().Get<float>("momentum", 0.9f);
+    const Normalized x = Normalize(I(0), spatial_ ? AxesBesideChannels(I(0)) : Integers({0}));
+    std::vector<std::string> terms;
+    if (given(0)) {
+      const std::string scale = Statistic(1);
+      terms.push_back(ThroughNormalize(x, Node("Mul", {GO(0), scale})));
+      GiveScaleAndBias(x.value, scale);
+    }
+    for (int o = 1; o < 3; ++o) {
+      if (!given(o)) continue;
+      Give(o + 2, "Mul", {GO(o), Number(momentum, GO(o))});
+      const std::string slope = Node("CastLike", {GO(o), I(0)});
+      const float factor = o == 1 ? 1 - momentum : 2 * (1 - momentum);
+      const std::string spread = Average(Node("Mul", {slope, Number(factor, I(0))}), x.axes);
+      terms.push_back(o == 1 ? spread : Node("Mul", {spread, Node("Div", {x.value, x.rate})}));
+    }
+    Give(0, "Sum", terms);
+  }
+  // Returns the name of input i, of the type of X, as it is broadcast to X.
+  std::string Statistic(int i) { return spatial_ ? PerChannel(i) : Node("CastLike", {I(i), I(0)}); }
+  void GiveScaleAndBias(const std::string& normal, const std::string& scale) {
+    GivePerChannel(1, Node("Mul", {GO(0), normal}), scale);
+    GivePerChannel(2, GO(0), scale);
+  }
+
+  const bool spatial_ = Def().args().Get<int64_t>("spatial", 1) != 0;
+};
+OPKIT_REGISTER_GRADIENT(BatchNormalization, BatchNormalizationGradient);
+
+class InstanceNormalizationGradient final : public NormalizationGradient {
+ public:
+  using NormalizationGradient::NormalizationGradient;
+
+ private:
+  void Make() override {
+    const Normalized x = Normalize(I(0), AxesFrom(2, I(0)));
+    const std::string scale = PerChannel(1);
+    SetDense(0, ThroughNormalize(x, Node("Mul", {GO(0), scale})));
+    GivePerChannel(1, Node("Mul", {GO(0), x.value}), scale);
+    GivePerChannel(2, GO(0), scale);
+  }
+};
+OPKIT_REGISTER_GRADIENT(InstanceNormalization, InstanceNormalizationGradient);
 
 }  // namespace detail
 
@@ -233,7 +303,7 @@ class LrnOp final : public LrnOpBase {
   }
 };
 
-OPKIT_STANDARD_OPERATOR(BatchNormalization, kNotImplemented, BatchNormalizationOp)
+OPKIT_STANDARD_OPERATOR(BatchNormalization, kMaker, BatchNormalizationOp)
     .Doc(
         "(X - mean) / sqrt(variance + epsilon) * scale + B, channel by channel; with training_mode "
         "1 by the mean and variance of this batch, which also update the running ones. With "
@@ -259,7 +329,7 @@ OPKIT_STANDARD_OPERATOR(BatchNormalization, kNotImplemented, BatchNormalizationO
     .Infer(&detail::InferBatchNormalization)
     .PointwiseCost(2);
 
-OPKIT_STANDARD_OPERATOR(InstanceNormalization, kNotImplemented, InstanceNormalizationOp)
+OPKIT_STANDARD_OPERATOR(InstanceNormalization, kMaker, InstanceNormalizationOp)
     .Doc(
         "(input - mean) / sqrt(variance + epsilon) * scale + B by the mean and variance of each "
         "image's channel.")

@@ -8,13 +8,14 @@
 #include <limits>
 
 #include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/window.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Infers output 0 and, if the node has it, output 1, the indices.
-inline void InferPool(InferenceContext& c) {
+// Returns the shape of a pool's output, which has no rank if the input has none.
+inline SymbolicShape PoolOutputShape(InferenceContext& c) {
   const WindowAttributes attributes(c.def());
   if (attributes.kernel_shape.empty())
     Throw(ErrorCode::kInvalidArgument, attributes.op,
@@ -30,6 +31,11 @@ inline void InferPool(InferenceContext& c) {
     for (int axis = 0; axis < x.rank() - 2; ++axis)
       y[axis + 2] = attributes.OutputDim(axis, x[axis + 2], attributes.kernel_shape[Index(axis)]);
   }
+  return y;
+}
+// Infers output 0 and, if the node has it, output 1, the indices.
+inline void InferPool(InferenceContext& c) {
+  const SymbolicShape y = PoolOutputShape(c);
   c.SetOutput(0, c.input_dtype(0), y);
   if (c.num_outputs() > 1) c.SetOutput(1, DType::kInt64, y);
 }
@@ -48,13 +54,17 @@ inline void InferGlobalPool(InferenceContext& c) {
   }
   c.SetOutput(0, c.input_dtype(0), y);
 }
+// Returns the number of elements of all windows, including pads, of a pool with the output `y`.
+inline uint64_t WindowElements(const OperatorDef& def, const TensorInfo& y) {
+  uint64_t elements = OpSchema::Elements(y);
+  for (const int64_t extent : def.args().Get<std::vector<int64_t>>("kernel_shape", {}))
+    elements *= static_cast<uint64_t>(extent);
+  return elements;
+}
 // Returns the cost of a pool: one operation for each element of each window, including pads.
 inline OpCost PoolCost(const OperatorDef& def, const std::vector<TensorInfo>& inputs,
                        const std::vector<TensorInfo>& outputs) {
-  uint64_t flops = OpSchema::Elements(outputs[0]);
-  for (const int64_t extent : def.args().Get<std::vector<int64_t>>("kernel_shape", {}))
-    flops *= static_cast<uint64_t>(extent);
-  return TrafficCost(flops, inputs, outputs);
+  return TrafficCost(WindowElements(def, outputs[0]), inputs, outputs);
 }
 
 // Returns the least value of T, the initial value of a maximum.
@@ -92,17 +102,22 @@ struct ChannelMax {
 
 using MaxPoolTypes = ElementTypes<float, double, float16, bfloat16, int8_t, uint8_t>;
 
-// Fills the parts that are the same in the schemas of AveragePool and MaxPool.
-inline void FillPoolSchema(OpSchema& schema) {
+// Declares the attributes that all pools have.
+inline void FillPoolAttributes(OpSchema& schema) {
   FillWindowSchema(schema, kAutoPadDoc, kPadsDoc);
   schema
-      .Output(0, "Y",
-              "[N, C, ...], spatial extents as kernel, strides, dilations and pads make them")
       .Arg<int64_t>("ceil_mode",
                     "1: the number of windows is rounded up; one that would start in the pad at "
                     "the end is left out",
                     0)
-      .RequiredArg<std::vector<int64_t>>("kernel_shape", "extents of a window")
+      .RequiredArg<std::vector<int64_t>>("kernel_shape", "extents of a window");
+}
+// Fills the parts that are the same in the schemas of AveragePool and MaxPool.
+inline void FillPoolSchema(OpSchema& schema) {
+  FillPoolAttributes(schema);
+  schema
+      .Output(0, "Y",
+              "[N, C, ...], spatial extents as kernel, strides, dilations and pads make them")
       .Infer(&InferPool)
       .Cost(&PoolCost);
 }
@@ -111,6 +126,44 @@ inline void FillGlobalPoolSchema(OpSchema& schema) {
       .Output(0, "Y", "[N, C, 1, ..., 1]")
       .Infer(&InferGlobalPool)
       .Flops([](auto& c) { return OpSchema::Elements(c.input(0)); });
+}
+
+// The gradient of AveragePool, LpPool and MaxPool.
+class PoolGradient final : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  bool CopyArguments() const override { return true; }
+
+ private:
+  void Make() override {
+    if (!GradOut(0).IsEmpty()) Give(0, "PoolGradient", {I(0), GO(0)}, {{"function", Def().type()}});
+  }
+};
+OPKIT_REGISTER_GRADIENT(AveragePool, PoolGradient);
+OPKIT_REGISTER_GRADIENT(LpPool, PoolGradient);
+OPKIT_REGISTER_GRADIENT(MaxPool, PoolGradient);
+
+OPKIT_NODE_GRADIENT(GlobalAveragePool) {
+  Give(0, "ReduceGradient", {I(0), AxesFrom(2, I(0)), GO(0)},
+       {{"mean", 1}, {"noop_with_empty_axes", 1}});
+}
+// With p the exponent: sign(x) |x|^(p-1) dy / y^(p-1), 0 where y is 0.
+OPKIT_NODE_GRADIENT(GlobalLpPool) {
+  const std::string exponent =
+      Number(static_cast<float>(Def().args().Get<int64_t>("p", 2) - 1), I(0));
+  const std::string positive = Node("Greater", {O(0), Number(0, O(0))});
+  const std::string quotient = Node("Div", {GO(0), Node("Pow", {O(0), exponent})});
+  const std::string power = Node("Pow", {Node("Abs", {I(0)}), exponent});
+  const std::string signed_power = Node("Mul", {Node("Sign", {I(0)}), power});
+  Give(0, "Mul", {signed_power, Masked(positive, quotient)});
+}
+// Elements that are equal to the largest one share its gradient.
+OPKIT_NODE_GRADIENT(GlobalMaxPool) {
+  const std::string mask = Node("Equal", {I(0), O(0)});
+  const std::string count = Node("ReduceSum", {Node("CastLike", {mask, I(0)}), AxesFrom(2, I(0))},
+                                 {{"noop_with_empty_axes", 1}});
+  const std::string share = Node("Div", {GO(0), count});
+  Give(0, "Where", {mask, share, Number(0, share)});
 }
 
 }  // namespace detail
@@ -300,6 +353,74 @@ class MaxPoolOp final : public MaxPoolOpBase {
   }
 };
 
+// Adds the gradient of each window to the gradients of its elements. For a maximum, that of the
+// first largest element gets it.
+class PoolGradientOp final : public AveragePoolOpBase {
+ public:
+  using AveragePoolOpBase::AveragePoolOpBase;
+
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() {
+      const Tensor &x = DenseInput(0), &dy = DenseInput(1);
+      Tensor* dx = InferredOutput(0);
+      if (dx->numel() == 0) return;
+      const int64_t planes = x.dim(0) * x.dim(1);
+      const int64_t input_pixels = x.numel() / planes, output_pixels = dy.numel() / planes;
+      const WindowAxes axes = AxesOf(attributes_, x.shape());
+      const T *in = x.data<T>(), *gradient = dy.data<T>();
+      T* out = dx->mutable_data<T>();
+      ParallelForRange(planes, kAutoGrain, [&](int64_t begin, int64_t end) {
+        WindowTaps taps(axes);
+        std::vector<double> sums(static_cast<size_t>(input_pixels));
+        for (int64_t plane = begin; plane < end; ++plane) {
+          sums.assign(sums.size(), 0);
+          for (int64_t pixel = 0; pixel < output_pixels; ++pixel)
+            Add(static_cast<double>(gradient[plane * output_pixels + pixel]),
+                in + plane * input_pixels, taps.At(pixel), Divisor(axes, pixel), sums);
+          for (int64_t pixel = 0; pixel < input_pixels; ++pixel)
+            out[plane * input_pixels + pixel] = static_cast<T>(sums[detail::Index(pixel)]);
+        }
+      });
+    });
+  }
+
+ private:
+  enum class Function : uint8_t { kAveragePool, kLpPool, kMaxPool };
+
+  // Adds the gradient `dy` of one window.
+  template <class T>
+  void Add(double dy, const T* x, const std::vector<WindowTap>& taps, int64_t divisor,
+           std::vector<double>& sums) const {
+    if (function_ == Function::kAveragePool) {
+      for (const WindowTap& tap : taps)
+        sums[detail::Index(tap.input)] += dy / static_cast<double>(divisor);
+    } else if (function_ == Function::kMaxPool) {
+      T largest = detail::LeastValue<T>();
+      int64_t index = taps.empty() ? 0 : taps[0].input;
+      for (const WindowTap& tap : taps) {
+        if (!detail::IsLarger(x[tap.input], largest)) continue;
+        largest = x[tap.input];
+        index = tap.input;
+      }
+      if (!taps.empty()) sums[detail::Index(index)] += dy;
+    } else {
+      double norm = 0;  // the p-th power of the norm
+      for (const WindowTap& tap : taps)
+        norm += std::pow(std::fabs(static_cast<double>(x[tap.input])), p_);
+      if (norm == 0) return;
+      const double factor = dy * std::pow(norm, 1 / p_ - 1);
+      for (const WindowTap& tap : taps) {
+        const auto value = static_cast<double>(x[tap.input]);
+        sums[detail::Index(tap.input)] +=
+            std::copysign(std::pow(std::fabs(value), p_ - 1), value) * factor;
+      }
+    }
+  }
+
+  const Function function_ = EnumeratorOf<Function>(type(), def().args(), "function");
+  const double p_ = static_cast<double>(GetSingleArgument<int64_t>("p"));
+};
+
 // The kernel of the global pools: each output is Reduction::Of(elements of a channel, their
 // number).
 template <class Reduction>
@@ -353,19 +474,19 @@ class GlobalLpPoolOp final : public StandardOperator {
 using GlobalAveragePoolOp = GlobalPoolOp<detail::ChannelMean>;
 using GlobalMaxPoolOp = GlobalPoolOp<detail::ChannelMax>;
 
-OPKIT_STANDARD_OPERATOR(AveragePool, kNotImplemented, AveragePoolOp)
+OPKIT_STANDARD_OPERATOR(AveragePool, kMaker, AveragePoolOp)
     .Doc("The mean of each window, channel by channel.")
     .FillUsing(detail::FillPoolSchema)
     .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1", FloatTypes::DTypes())
     .Arg<int64_t>("count_include_pad", "1: a window's elements in pads count, as zeros", 0);
 
-OPKIT_STANDARD_OPERATOR(LpPool, kNotImplemented, LpPoolOp)
+OPKIT_STANDARD_OPERATOR(LpPool, kMaker, LpPoolOp)
     .Doc("The norm of each window, channel by channel: the p-th root of the sum of p-th powers.")
     .FillUsing(detail::FillPoolSchema)
     .Input(0, "X", "[N, C, D1, ..., Dn], n at least 1", FloatTypes::DTypes())
     .Arg<int64_t>("p", "the exponent, from 1 on", 2);
 
-OPKIT_STANDARD_OPERATOR(MaxPool, kNotImplemented, MaxPoolOp)
+OPKIT_STANDARD_OPERATOR(MaxPool, kMaker, MaxPoolOp)
     .Doc("The largest element of each window, channel by channel; the first of equal ones.")
     .FillUsing(detail::FillPoolSchema)
     .NumOutputs(1, 2)
@@ -374,16 +495,35 @@ OPKIT_STANDARD_OPERATOR(MaxPool, kNotImplemented, MaxPoolOp)
     .Arg<int64_t>("storage_order",
                   "how Indices count the elements of a channel: 0 row-major, 1 column-major", 0);
 
-OPKIT_STANDARD_OPERATOR(GlobalAveragePool, kNotImplemented, GlobalAveragePoolOp)
+OPKIT_STANDARD_OPERATOR(PoolGradient, kNotImplemented, PoolGradientOp)
+    .Private()
+    .Doc("The gradient of AveragePool, LpPool or MaxPool, from that of the result.")
+    .FillUsing(detail::FillPoolAttributes)
+    .NumInputs(2)
+    .Input(0, "X", "of the pool", FloatTypes::DTypes())
+    .Input(1, "dY", "of the type of X, of the shape of the pool's output")
+    .Output(0, "dX", "as X")
+    .Arg("function", "the type of the pool", {"AveragePool", "LpPool", "MaxPool"})
+    .Arg<int64_t>("count_include_pad", "of AveragePool", 0)
+    .Arg<int64_t>("p", "of LpPool", 2)
+    .Infer([](InferenceContext& c) {
+      c.SetInput(1, c.input_dtype(0), detail::PoolOutputShape(c));
+      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+    })
+    .Cost([](auto& def, auto& inputs, auto& outputs) {
+      return TrafficCost(detail::WindowElements(def, inputs[1]), inputs, outputs);
+    });
+
+OPKIT_STANDARD_OPERATOR(GlobalAveragePool, kMaker, GlobalAveragePoolOp)
     .Doc("The mean of each channel.")
     .FillUsing(detail::FillGlobalPoolSchema);
 
-OPKIT_STANDARD_OPERATOR(GlobalLpPool, kNotImplemented, GlobalLpPoolOp)
+OPKIT_STANDARD_OPERATOR(GlobalLpPool, kMaker, GlobalLpPoolOp)
     .Doc("The norm of each channel: the p-th root of the sum of p-th powers.")
     .FillUsing(detail::FillGlobalPoolSchema)
     .Arg<int64_t>("p", "the exponent, from 1 on", 2);
 
-OPKIT_STANDARD_OPERATOR(GlobalMaxPool, kNotImplemented, GlobalMaxPoolOp)
+OPKIT_STANDARD_OPERATOR(GlobalMaxPool, kMaker, GlobalMaxPoolOp)
     .Doc("The largest element of each channel.")
     .FillUsing(detail::FillGlobalPoolSchema);
 

@@ -41,13 +41,11 @@ inline void InferRMSNormalization(InferenceContext& c) {
 OPKIT_NODE_GRADIENT(LpNormalization) {
   const auto axis = Def().args().Get<int64_t>("axis", -1);
   const bool square = Def().args().Get<int64_t>("p", 2) == 2;
-  auto number = [&](float value) {
-    return Node("CastLike", {Node("Constant", {}, {{"value_float", value}}), I(0)});
-  };
-  const std::string axes = Node("Constant", {}, {{"value_ints", {axis}}});
+  const std::string axes = Integers({axis});
   const std::string norm = Node(square ? "ReduceL2" : "ReduceL1", {I(0), axes});
-  const std::string divisor = Node("Where", {Node("Equal", {norm, number(0)}),
-                                             number(std::numeric_limits<float>::infinity()), norm});
+  const std::string infinity = Number(std::numeric_limits<float>::infinity(), I(0));
+  const std::string divisor =
+      Node("Where", {Node("Equal", {norm, Number(0, I(0))}), infinity, norm});
   const std::string sum = Node("ReduceSum", {Node("Mul", {GO(0), O(0)}), axes});
   const std::string along = Node("Mul", {square ? O(0) : Node("Sign", {I(0)}), sum});
   Give(0, "Div", {Node("Sub", {GO(0), along}), divisor});
@@ -56,14 +54,9 @@ OPKIT_NODE_GRADIENT(LpNormalization) {
 // With r = 1 / sqrt(mean(x^2) + epsilon) and h = g scale: (h - x r^2 mean(h x)) r.
 OPKIT_NODE_GRADIENT(RMSNormalization) {
   const auto axis = Def().args().Get<int64_t>("axis", -1);
-  auto scalar = [&](int64_t value) { return Node("Constant", {}, {{"value_int", value}}); };
-  // The number of axes, which a positive axis depends on, is known in the run.
-  const std::string end = axis < 0 ? scalar(0) : Node("Size", {Node("Shape", {I(0)})});
-  const std::string axes = Node("Range", {scalar(axis), end, scalar(1)});
+  const std::string axes = AxesFrom(axis, I(0));
   const std::string mean = Node("ReduceMean", {Node("Mul", {I(0), I(0)}), axes});
-  const std::string epsilon = Node(
-      "CastLike",
-      {Node("Constant", {}, {{"value_float", Def().args().Get<float>("epsilon", 1e-5f)}}), I(0)});
+  const std::string epsilon = Number(Def().args().Get<float>("epsilon", 1e-5f), I(0));
   const std::string rate = Node("Reciprocal", {Node("Sqrt", {Node("Add", {mean, epsilon})})});
   const std::string normal = Node("Mul", {I(0), rate});
   const std::string slope = Node("CastLike", {Node("Mul", {GO(0), I(1)}), I(0)});

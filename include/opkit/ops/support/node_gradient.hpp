@@ -51,6 +51,32 @@ class NodeGradient : public GradientMakerBase {
     Give(i, "SumToShape", {gradient, I(i)}, {{"factor", factor}});
   }
 
+  // Returns the name of a scalar of the type of `like`.
+  std::string Number(float value, const std::string& like) {
+    return Node("CastLike", {Node("Constant", {}, {{"value_float", value}}), like});
+  }
+  // Returns the name of an int64 scalar, or of a list of int64.
+  std::string Integer(int64_t value) { return Node("Constant", {}, {{"value_int", value}}); }
+  std::string Integers(std::vector<int64_t> values) {
+    return Node("Constant", {}, {{"value_ints", std::move(values)}});
+  }
+  // Returns the name of the rank of a tensor, which may be unknown until the run.
+  std::string RankOf(const std::string& data) { return Node("Size", {Node("Shape", {data})}); }
+  // Returns the name of the list of axes from `axis` on, negative ones from the last.
+  std::string AxesFrom(int64_t axis, const std::string& data) {
+    return Node("Range", {Integer(axis), axis < 0 ? Integer(0) : RankOf(data), Integer(1)});
+  }
+  // Returns the name of the list of all axes but 1, the axis of channels.
+  std::string AxesBesideChannels(const std::string& data) {
+    return Node("Concat", {Integers({0}), AxesFrom(2, data)}, {{"axis", 0}});
+  }
+  // Returns true if the node has input i.
+  bool HasI(int i) const { return i < static_cast<int>(Def().inputs().size()) && !I(i).empty(); }
+  // Returns the name of `gradient` where `mask` is true, and of 0 elsewhere.
+  std::string Masked(const std::string& mask, const std::string& gradient) {
+    return Node("Where", {mask, gradient, Number(0, gradient)});
+  }
+
   // Throws kNotFound, with the header to include, if the program has no operator of that type.
   void AddNode(OperatorDef def) {
     if (!OpRegistry::Global().FindSchema(def.type()))
@@ -72,6 +98,20 @@ class NodeGradient : public GradientMakerBase {
   };                                               \
   OPKIT_REGISTER_GRADIENT(op, op##Gradient);       \
   inline void op##Gradient::Make()
+
+// The gradient of a function of one element whose derivative stands in the table of
+// math/scalar_function.hpp.
+class DerivativeGradient final : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+
+ private:
+  void Make() override {
+    Arguments args = Def().args();
+    args.Set("function", Def().type());
+    Give(0, "ScalarFunctionGradient", {I(0), GO(0)}, std::move(args));
+  }
+};
 
 // Sums X over the axes that broadcasting repeats. Y has the shape of `like`, which can be broadcast
 // to the shape of X.
