@@ -82,6 +82,7 @@ TEST_CASE("ConvTranspose keeps the promises of its schema on every kernel") {
                         {{"pads", Ints{1, 0, 0, 2}}, {"strides", Ints{2, 1}}});
   CheckOptions options;
   options.compare.bitwise_threads = true;
+  options.compare.gradient = false;  // ops_test checks it, on smaller images
   CheckNode(def, {Random({2, 20, 31, 33}, 1), Random({20, 24, 3, 2}, 2), Random({24}, 3)}, options);
 }
 

@@ -138,6 +138,7 @@ TEST_CASE("the operators keep the promises of their schemas, in every type") {
   for (const int64_t to : kOnnxTypes) {
     CheckOptions options;
     options.args = {{"to", to}};
+    options.compare.gradient = false;  // a step is lost in a narrower type
     OPKIT_CHECK_OPERATOR("Cast", options);
   }
 }
