@@ -3,7 +3,7 @@ import ml_dtypes
 import numpy as np
 from onnx import helper, numpy_helper
 
-OPSETS = (7, 21)
+OPSETS = (7, 26)
 FLOATS = ["float32", "float32", "float32", "float64", "float16", "bfloat16"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 TYPES = {"float32": np.float32, "float64": np.float64, "float16": np.float16,

@@ -1,4 +1,4 @@
-"""Random models of one operator, for each of opkit's, in the forms of opsets 7 to 21."""
+"""Random models of one operator, for each of opkit's, in the forms of opsets 7 to 26."""
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper

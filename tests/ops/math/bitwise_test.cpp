@@ -34,8 +34,19 @@ TEST_CASE("bits are moved, and a move by the width or more leaves none") {
                  "none of its values (known: 'LEFT', 'RIGHT')"));
   CHECK(Contains(ErrorOf([] { Bits<uint8_t>("BitShift", {1}, {1}); }).message(), "direction"));
   CHECK(ErrorOf([] {
-          Bits<int32_t>("BitShift", {1}, {1}, {{"direction", "LEFT"}});
+          Bits<float>("BitShift", {1}, {1}, {{"direction", "LEFT"}});
         }).code() == ErrorCode::kTypeMismatch);
+}
+
+TEST_CASE("signed numbers keep their sign in a shift to the right") {
+  CHECK(Bits<int8_t>("BitShift", {-7, 7, -128, -1, 5, -5, 5}, {1, 1, 7, 8, 8, -1, -1},
+                     {{"direction", "RIGHT"}}) == std::vector<int8_t>{-4, 3, -1, -1, 0, -1, 0});
+  CHECK(Bits<int8_t>("BitShift", {-7, 64, 1, 3, 3}, {1, 1, 7, 8, -1}, {{"direction", "LEFT"}}) ==
+        std::vector<int8_t>{-14, -128, -128, 0, 0});
+  CHECK(Bits<int64_t>("BitShift", {INT64_MIN, -1, 1}, {62, 64, 63}, {{"direction", "RIGHT"}}) ==
+        std::vector<int64_t>{-2, -1, 0});
+  CHECK(Bits<int32_t>("BitShift", {-3}, {30}, {{"direction", "LEFT"}}) ==
+        std::vector<int32_t>{1 << 30});
 }
 
 TEST_CASE("BitCast keeps the bytes, and refuses a type of another size") {
@@ -54,6 +65,8 @@ TEST_CASE("the operators keep the promises of their schemas") {
     OPKIT_CHECK_OPERATOR(op);
   CheckNode(OperatorDef("BitShift", {"a", "b"}, {"c"}, {{"direction", "LEFT"}}),
             {Vector<uint16_t>({1, 2, 3}), Vector<uint16_t>({4})});
+  CheckNode(OperatorDef("BitShift", {"a", "b"}, {"c"}, {{"direction", "RIGHT"}}),
+            {Vector<int16_t>({1, -2, 3}), Vector<int16_t>({1})});
   CheckNode(OperatorDef("BitCast", {"x"}, {"y"}, {{"to", 6}}), {Counting({2, 3})});
 }
 

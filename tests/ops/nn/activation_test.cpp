@@ -1,4 +1,4 @@
-// Clip, Elu, HardSigmoid, HardSwish, LeakyRelu, PRelu, Relu, Sigmoid, Softplus, Tanh.
+// Clip, Elu, HardSigmoid, HardSwish, LeakyRelu, PRelu, Relu, Sigmoid, Softplus, SwiGLU, Tanh.
 #include "opkit/ops/nn/activation.hpp"
 
 #include <doctest/doctest.h>
@@ -109,6 +109,27 @@ TEST_CASE("PRelu: the shape is the input's, also where extents are symbols") {
   CHECK(out[0].shape == SymbolicShape{Sym("N"), 3, Sym("W")});
 }
 
+TEST_CASE("SwiGLU: Swish of the gate times the value, of equal shapes") {
+  const Tensor a = Tensor::From<float>({2, 2}, {-1, 0, 2, -1000});
+  const Tensor b = Tensor::From<float>({2, 2}, {2, 3, -1, 5});
+  CHECK(Near(Invoke("SwiGLU", {a, b})[0].ToVector<float>(), {-0.53788284f, 0, -1.76159416f, 0}));
+  CHECK(Near(Invoke("SwiGLU", {a, b}, {{"alpha", 0.5f}})[0].ToVector<float>(),
+             {-0.75508134f, 0, -1.46211716f, 0}));
+  CHECK(ErrorOf([&] {
+          Invoke("SwiGLU", {a, Tensor::From<float>({2, 1}, {1, 2})});
+        }).code() == ErrorCode::kInvalidArgument);
+  const OpSchema& schema = OpRegistry::Global().GetSchema("SwiGLU");
+  const OperatorDef def("SwiGLU", {"a", "b"}, {"y"});
+  const auto y = schema.InferOutputs(
+      def, {TensorInfo(DType::kFloat32, {Dim(), 3}), TensorInfo(DType::kFloat32, {Sym("N"), 3})});
+  CHECK(y[0].shape == SymbolicShape{Sym("N"), 3});
+  const auto result = CheckGradient(
+      OperatorDef("SwiGLU", {"a", "b"}, {"y"}, {{"alpha", 0.5f}}),
+      {Tensor::From<double>({3}, {-1, 0.25, 2}), Tensor::From<double>({3}, {2, 3, -1})},
+      {.inputs = {0, 1}});
+  CHECK_MESSAGE(result.ok(), ToString(result));
+}
+
 TEST_CASE("attributes of another type, or that there are not, are refused") {
   const Tensor x = Tensor::From<float>({1}, {1});
   CHECK(Contains(ErrorOf([&] {
@@ -130,7 +151,7 @@ TEST_CASE("16 bits are computed in float and rounded once") {
 
 TEST_CASE("the operators and their gradients keep the promises of their schemas") {
   for (const char* op : {"Clip", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu", "PRelu", "Relu",
-                         "Sigmoid", "Softplus", "Tanh"})
+                         "Sigmoid", "Softplus", "SwiGLU", "Tanh"})
     OPKIT_CHECK_OPERATOR(op);
 }
 

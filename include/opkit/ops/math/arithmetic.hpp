@@ -1,6 +1,6 @@
 // Arithmetic of two tensors: Add, Sub, Mul, Div, Mod, Pow. Integers wrap around; an integer divided
 // by zero throws kInvalidArgument. Source: the ONNX operator pages
-// (https://onnx.ai/onnx/operators), opset 21.
+// (https://onnx.ai/onnx/operators), opset 28.
 #ifndef OPKIT_OPS_MATH_ARITHMETIC_HPP_
 #define OPKIT_OPS_MATH_ARITHMETIC_HPP_
 
@@ -52,11 +52,14 @@ struct FmodFunction {
     }
   }
 };
-// Returns a remainder with the sign of b, as in Python. For integers b must not be 0.
+// Returns a remainder with the sign of b, as in Python, also for a remainder of 0. For integers b
+// must not be 0.
 struct ModFunction {
   template <class C>
   static C Apply(C a, C b) {
     const C remainder = FmodFunction::Apply(a, b);
+    if constexpr (std::is_floating_point_v<C>)
+      if (remainder == 0) return std::copysign(remainder, b);
     if constexpr (std::is_signed_v<C>)
       if (remainder != 0 && (remainder < 0) != (b < 0)) return static_cast<C>(remainder + b);
     return remainder;
@@ -175,11 +178,8 @@ class ModOp : public detail::DivisionOperator<detail::FmodFunction> {
  protected:
   ElementKernel FindKernel() const override {
     if (fmod_ == 1) return DivisionOperator::FindKernel();
-    ElementKernel found = nullptr;
-    NumericTypes::Visit(Input(0).dtype(), [&]<class T>() {
-      if constexpr (std::is_integral_v<T>) found = &detail::RunBinary<detail::ModFunction, T>;
-    });
-    return found;
+    return NumericTypes::Find<ElementKernel>(
+        Input(0).dtype(), []<class T>() { return &detail::RunBinary<detail::ModFunction, T>; });
   }
 
  private:
@@ -210,15 +210,8 @@ OPKIT_STANDARD_OPERATOR(Div, kMaker, DivOp)
 OPKIT_STANDARD_OPERATOR(Mod, kMaker, ModOp)
     .FillUsing(detail::BinarySchema("The remainder of A / B. An integer divided by 0 is an Error.",
                                     10))
-    .Arg<int64_t>("fmod", "0: the remainder has the sign of B, integers only; 1: of A, as C's fmod",
+    .Arg<int64_t>("fmod", "0: the remainder has the sign of B, as in Python; 1: of A, as C's fmod",
                   0)
-    .Infer([](InferenceContext& c) {
-      const DType dtype = ExpectSameDType(c);
-      if (IsFloatingPoint(dtype) && c.Arg<int64_t>("fmod") == 0)
-        Throw(ErrorCode::kInvalidArgument, "Mod of ", dtype,
-              " needs the attribute fmod=1; without it only integers have a remainder");
-      c.SetOutput(0, dtype, detail::BroadcastInputs(c, 2));
-    })
     .TestInputs({});
 OPKIT_STANDARD_OPERATOR(Pow, kMaker, PowOp)
     .Doc(

@@ -1,6 +1,6 @@
 // Operators on the bits of numbers: BitCast, BitShift, BitwiseAnd, BitwiseNot, BitwiseOr,
-// BitwiseXor. Kernels depend on the size of an element only. Source: the ONNX operator pages
-// (https://onnx.ai/onnx/operators), opset 26.
+// BitwiseXor. Kernels depend on the size of an element only, but for BitShift. Source: the ONNX
+// operator pages (https://onnx.ai/onnx/operators), opset 28.
 #ifndef OPKIT_OPS_MATH_BITWISE_HPP_
 #define OPKIT_OPS_MATH_BITWISE_HPP_
 
@@ -20,9 +20,15 @@ OPKIT_BINARY_FUNCTION(BitwiseAndFunction, static_cast<C>((a) & (b)));
 OPKIT_BINARY_FUNCTION(BitwiseOrFunction, static_cast<C>(a | b));
 OPKIT_BINARY_FUNCTION(BitwiseXorFunction, static_cast<C>(a ^ b));
 OPKIT_UNARY_FUNCTION(BitwiseNotFunction, static_cast<C>(~x));
-// C++ does not define shifts by the width or more; here they leave no bit.
-OPKIT_BINARY_FUNCTION(ShiftLeftFunction, b < sizeof(C) * 8 ? static_cast<C>(a << b) : C{0});
-OPKIT_BINARY_FUNCTION(ShiftRightFunction, b < sizeof(C) * 8 ? static_cast<C>(a >> b) : C{0});
+// C++ does not define shifts by a negative number, or by the width or more; here they leave no bit
+// but the sign of a number that is shifted to the right.
+template <class C>
+bool IsShift(C places) {
+  return static_cast<std::make_unsigned_t<C>>(places) < sizeof(C) * 8;
+}
+OPKIT_BINARY_FUNCTION(ShiftLeftFunction,
+                      IsShift(b) ? static_cast<C>(static_cast<uint64_t>(a) << b) : C{0});
+OPKIT_BINARY_FUNCTION(ShiftRightFunction, static_cast<C>(IsShift(b) ? a >> b : a < 0 ? -1 : 0));
 
 // Returns the unsigned type of the same size.
 inline DType UnsignedOfSize(DType dtype) {
@@ -81,7 +87,9 @@ class BitShiftOp : public ElementwiseOperator {
   ElementKernel FindKernel() const override {
     return direction_ == Direction::kLeft
                ? detail::BitKernel<detail::ShiftLeftFunction>(Input(0).dtype())
-               : detail::BitKernel<detail::ShiftRightFunction>(Input(0).dtype());
+               : IntegerTypes::Find<ElementKernel>(Input(0).dtype(), []<class T>() {
+                   return &detail::RunBinary<detail::ShiftRightFunction, T>;
+                 });
   }
 
  private:
@@ -111,10 +119,13 @@ OPKIT_STANDARD_OPERATOR(BitwiseNot, kNone, BitwiseNotOp)
     .FillUsing(detail::UnarySchema("The bits that are not set in X.", IntegerTypes::DTypes(), 1));
 OPKIT_STANDARD_OPERATOR(BitShift, kNone, BitShiftOp)
     .FillUsing([](OpSchema& schema) {
-      detail::DescribeBinary(schema,
-                             "The bits of A, moved by B places. A shift by as many places as A has "
-                             "bits, or more, gives 0.",
-                             UnsignedTypes::DTypes(), 1);
+      detail::DescribeBinary(
+          schema,
+          "The bits of A, moved by B places. Signed numbers keep their sign in a "
+          "shift to the right. A shift by as many places as A has bits, or more, "
+          "or by a negative number, gives 0, and to the right -1 for a negative "
+          "A.",
+          IntegerTypes::DTypes(), 1);
     })
     .RequiredArg("direction", "to the higher places or to the lower ones", {"LEFT", "RIGHT"});
 OPKIT_STANDARD_OPERATOR(BitCast, kNone, BitCastOp)

@@ -1,6 +1,6 @@
 // Activation functions: Clip, Elu, HardSigmoid, HardSwish, LeakyRelu, PRelu, Relu, Sigmoid,
-// Softplus, Tanh. A NaN stays a NaN. Source: the ONNX operator pages
-// (https://onnx.ai/onnx/operators), opset 21.
+// Softplus, SwiGLU, Tanh. A NaN stays a NaN. Source: the ONNX operator pages
+// (https://onnx.ai/onnx/operators), opset 28.
 #ifndef OPKIT_OPS_NN_ACTIVATION_HPP_
 #define OPKIT_OPS_NN_ACTIVATION_HPP_
 
@@ -49,6 +49,18 @@ void RunClip(const ElementRun& run) {
   for (int64_t i = 0; i < run.n; ++i) y[i] = Clamp<ComputeType<T>>(x[i], low, high);
 }
 
+template <class T>
+void RunSwiGlu(const ElementRun& run) {
+  using C = ComputeType<T>;
+  const T *gate = static_cast<const T*>(run.in[0]), *value = static_cast<const T*>(run.in[1]);
+  T* y = static_cast<T*>(run.out);
+  const auto alpha = static_cast<C>(run.attributes[0]);
+  for (int64_t i = 0; i < run.n; ++i) {
+    const auto x = static_cast<C>(gate[i]);
+    y[i] = static_cast<T>(x / (1 + std::exp(-alpha * x)) * static_cast<C>(value[i]));
+  }
+}
+
 // Only the slope is broadcast: the output has the shape of X.
 inline void InferPRelu(InferenceContext& c) {
   const DType dtype = ExpectSameDType(c);
@@ -93,6 +105,13 @@ OPKIT_NODE_GRADIENT(Sigmoid) {
   Give(0, "Mul", {GO(0), Node("Sub", {O(0), Node("Mul", {O(0), O(0)})})});
 }
 OPKIT_NODE_GRADIENT(Softplus) { Give(0, "Mul", {GO(0), Node("Sigmoid", {I(0)})}); }
+OPKIT_NODE_GRADIENT(SwiGLU) {
+  const Arguments alpha = {{"alpha", Def().args().Get<float>("alpha", 1)}};
+  Arguments swish = alpha;
+  swish.Set("function", "Swish");
+  Give(0, "ScalarFunctionGradient", {I(0), Node("Mul", {GO(0), I(1)})}, std::move(swish));
+  Give(1, "Mul", {GO(0), Node("Swish", {I(0)}, alpha)});
+}
 OPKIT_NODE_GRADIENT(Tanh) {
   Give(0, "Sub", {GO(0), Node("Mul", {GO(0), Node("Mul", {O(0), O(0)})})});
 }
@@ -117,6 +136,19 @@ class ClipOp : public ElementwiseOperator {
       bound = i == 1 ? &low : &high;
     });
     return bound;
+  }
+};
+class SwiGLUOp : public ElementwiseOperator {
+ public:
+  SwiGLUOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : ElementwiseOperator(def, ws, config) {
+    SetAttribute(0, GetSingleArgument<float>("alpha"));
+  }
+
+ protected:
+  ElementKernel FindKernel() const override {
+    return FloatTypes::Find<ElementKernel>(Input(0).dtype(),
+                                           []<class T>() { return &detail::RunSwiGlu<T>; });
   }
 };
 using PReluOp = detail::BinaryOperator<detail::PReluFunction, NumericTypes>;
@@ -164,6 +196,20 @@ OPKIT_STANDARD_OPERATOR(PRelu, kMaker, PReluOp)
 OPKIT_UNARY_OPERATOR(Relu, kMaker, SignedTypes, 1, "Y = X where X is above 0, else 0.");
 OPKIT_UNARY_OPERATOR(Sigmoid, kMaker, FloatTypes, 12, "Y = 1 / (1 + e^-X).");
 OPKIT_UNARY_OPERATOR(Softplus, kMaker, FloatTypes, 22, "Y = log(1 + e^X).");
+OPKIT_STANDARD_OPERATOR(SwiGLU, kMaker, SwiGLUOp)
+    .Doc("Y = A / (1 + e^(-alpha * A)) * B: Swish of the gate A, times B. Nothing is broadcast.")
+    .NumInputs(2)
+    .Input(0, "A", "the gate, of any shape", FloatTypes::DTypes())
+    .Input(1, "B", "of the type and shape of A", FloatTypes::DTypes())
+    .Output(0, "Y", "of the type and shape of A", FloatTypes::DTypes())
+    .Arg<float>("alpha", "the factor of the exponent", 1.f)
+    .Inplace({{0, 0}, {1, 0}})
+    .PointwiseCost(13)
+    .Infer([](InferenceContext& c) {
+      c.SetInput(1, c.input_dtype(0), c.input_shape(0));
+      c.SetInput(0, c.input_dtype(1), c.input_shape(1));
+      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+    });
 OPKIT_UNARY_OPERATOR(Tanh, kMaker, FloatTypes, 12, "The hyperbolic tangent.");
 
 }}  // namespace opkit
