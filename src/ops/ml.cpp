@@ -1,4 +1,5 @@
 // Operators of opkit::ops of the domain ai.onnx.ml.
+#include "opkit/ops/ml/category_mapper.hpp"
 #include "opkit/ops/ml/features.hpp"
 #include "opkit/ops/ml/linear.hpp"
 #include "opkit/ops/ml/preprocessing.hpp"

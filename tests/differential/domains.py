@@ -1,5 +1,6 @@
 """Random models of one operator of ai.onnx.ml or com.microsoft, whose peer is ONNX Runtime."""
 import numpy as np
+import onnx
 from onnx import numpy_helper
 
 from operators import Maker
@@ -87,6 +88,19 @@ class DomainMaker(Maker):
         x = self.d.values(self.d.shape(1, 2, 5, 0), "int64", 0).astype(key)
         default = {"default_int64": -7} if value == "int64" else {"default_float": -7.5}
         return self.done([self.new(x, 0)], [value], kind="exact", **lists, **(self.maybe(default) or {}))
+
+    def category_mapper(self):
+        """Digits as strings become integers, and these become strings that are digits again."""
+        digits = self.c.add(self.d.r.integers(0, 12, self.d.shape(1, 2, 5, 0)))
+        text, = self.c.node("Cast", [digits], to=onnx.TensorProto.STRING)
+        default_int64 = self.maybe(self.d.int(-3, 3))
+        for default in ({"default_int64": default_int64}, {"default_string": "77"}):
+            count = self.d.int(1, 12)
+            text, = self.c.node(self.op, [text], domain=self.domain, **default,
+                                cats_strings=[str(v) for v in self.d.r.integers(0, 12, count)],
+                                cats_int64s=[int(v) for v in self.d.r.integers(-3, 9, count)])
+        self.c.kind = "exact"
+        return self.c.finish(self.c.node("Cast", [text], to=onnx.TensorProto.INT64), ["int64"])
 
     def linear_classifier(self):
         x, _, shape = self.rows()
@@ -412,6 +426,7 @@ M = DomainMaker
 ML, MICROSOFT = "ai.onnx.ml", "com.microsoft"
 MAKERS = {
     f"{ML}.ArrayFeatureExtractor": M.array_feature_extractor, f"{ML}.Binarizer": M.binarizer,
+    f"{ML}.CategoryMapper": M.category_mapper,
     f"{ML}.FeatureVectorizer": M.feature_vectorizer, f"{ML}.Imputer": M.imputer, f"{ML}.LabelEncoder": M.label_encoder,
     f"{ML}.LinearClassifier": M.linear_classifier, f"{ML}.LinearRegressor": M.linear_regressor,
     f"{ML}.Normalizer": M.normalizer, f"{ML}.OneHotEncoder": M.one_hot_encoder, f"{ML}.SVMRegressor": M.svm_regressor,

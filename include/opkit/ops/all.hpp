@@ -34,6 +34,7 @@
 #include "opkit/ops/math/scalar_function.hpp"
 #include "opkit/ops/math/unary.hpp"
 #include "opkit/ops/math/variadic.hpp"
+#include "opkit/ops/ml/category_mapper.hpp"
 #include "opkit/ops/ml/features.hpp"
 #include "opkit/ops/ml/linear.hpp"
 #include "opkit/ops/ml/ml_operator.hpp"

@@ -1,7 +1,9 @@
-// ArrayFeatureExtractor, FeatureVectorizer, Imputer, OneHotEncoder and LabelEncoder.
+// ArrayFeatureExtractor, FeatureVectorizer, Imputer, OneHotEncoder, LabelEncoder and
+// CategoryMapper.
 #include "opkit/ops/ml/features.hpp"
 
 #include "../data_movement.hpp"
+#include "opkit/ops/ml/category_mapper.hpp"
 
 namespace features_test {
 using namespace opkit_tests;
@@ -112,6 +114,30 @@ TEST_CASE("categories and labels may be strings") {
         Strings{"c", "a"});
 }
 
+TEST_CASE("strings become their integers, and integers their strings") {
+  using Strings = std::vector<std::string>;
+  const Arguments args = {{"cats_int64s", Ints{1, 2, 1, 3}},
+                          {"cats_strings", Strings{"a", "b", "c", "a"}}};
+  const Tensor numbers =
+      Run("CategoryMapper", {Tensor::From<std::string>({2, 2}, {"a", "b", "", "c"})}, args);
+  CHECK(numbers.shape() == Shape{2, 2});
+  CHECK(numbers.ToVector<int64_t>() == Ints{3, 2, -1, 1});
+  CHECK(Run("CategoryMapper", {List({1, 2, 4, 3})}, args).ToVector<std::string>() ==
+        Strings{"c", "b", "_Unused", "a"});
+
+  Arguments defaults = args;
+  defaults.Set("default_int64", -7);
+  defaults.Set("default_string", "?");
+  CHECK(Run("CategoryMapper", {Tensor::From<std::string>({1}, {"z"})}, defaults)
+            .ToVector<int64_t>() == Ints{-7});
+  CHECK(Run("CategoryMapper", {List({9})}, defaults).ToVector<std::string>() == Strings{"?"});
+
+  CHECK(Contains(WhyNot("CategoryMapper", {List({1})},
+                        {{"cats_int64s", Ints{1, 2}}, {"cats_strings", Strings{"a"}}}),
+                 "has 2 integers in 'cats_int64s' and 1 strings in 'cats_strings'"));
+  CHECK(Contains(WhyNot("CategoryMapper", {Vector<float>({1})}, args), "expected one of"));
+}
+
 TEST_CASE("the operators keep the promises of their schemas") {
   CheckNode(OperatorDef("ai.onnx.ml.ArrayFeatureExtractor", {"x", "i"}, {"z"}),
             {Counting({2, 3}), List({2, 0})});
@@ -124,6 +150,10 @@ TEST_CASE("the operators keep the promises of their schemas") {
   CheckNode(OperatorDef("ai.onnx.ml.LabelEncoder", {"x"}, {"y"},
                         {{"keys_int64s", Ints{1}}, {"values_int64s", Ints{2}}}),
             {List({1, 2})});
+  CheckNode(
+      OperatorDef("ai.onnx.ml.CategoryMapper", {"x"}, {"y"},
+                  {{"cats_int64s", Ints{1}}, {"cats_strings", std::vector<std::string>{"a"}}}),
+      {List({1, 2})});
 }
 
 }  // namespace
