@@ -59,6 +59,12 @@ TEST_CASE("categories become places of a 1") {
   const Tensor y = Run("OneHotEncoder", {Vector<float>({3, 4, 5.5f})}, args);
   CHECK(y.shape() == Shape{3, 2});
   CHECK(FloatsOf(y) == Floats{0, 1, 0, 0, 1, 0});
+  // The last of equal categories counts, as in LabelEncoder.
+  CHECK(FloatsOf(Run("OneHotEncoder", {List({5, 3})}, {{"cats_int64s", Ints{5, 3, 5}}})) ==
+        Floats{0, 0, 1, 0, 1, 0});
+  CHECK(FloatsOf(Run("OneHotEncoder", {Tensor::From<std::string>({1}, {"a"})},
+                     {{"cats_strings", std::vector<std::string>{"a", "b", "a"}}})) ==
+        Floats{0, 0, 1});
   Arguments strict = args;
   strict.Set("zeros", 0);
   CHECK(

@@ -108,10 +108,9 @@ class OneHotEncoderOp final : public StandardOperator {
  public:
   OneHotEncoderOp(const OperatorDef& def, Workspace* ws) : StandardOperator(def, ws) {
     const std::vector<int64_t> categories = detail::IntList(def.args(), "cats_int64s");
-    for (size_t i = 0; i < categories.size(); ++i)
-      places_.emplace(categories[i], static_cast<int64_t>(i));
+    for (size_t i = 0; i < categories.size(); ++i) places_[categories[i]] = static_cast<int64_t>(i);
     const auto names = def.args().Get<std::vector<std::string>>("cats_strings", {});
-    for (size_t i = 0; i < names.size(); ++i) names_.emplace(names[i], static_cast<int64_t>(i));
+    for (size_t i = 0; i < names.size(); ++i) names_[names[i]] = static_cast<int64_t>(i);
     if (categories.empty() == names.empty())
       Throw(ErrorCode::kInvalidArgument, type(),
             ": expected categories in 'cats_int64s' or in 'cats_strings', and not in both");
@@ -362,7 +361,9 @@ OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", Imputer, kNotImplemented, ImputerOp)
     .IdenticalTypeAndShape();
 
 OPKIT_DOMAIN_OPERATOR("ai.onnx.ml", OneHotEncoder, kNone, OneHotEncoderOp)
-    .Doc("For each element a list with 1 at the position of its category and 0 elsewhere.")
+    .Doc(
+        "For each element a list with 1 at the position of its category and 0 elsewhere. Of equal "
+        "categories the last counts.")
     .Input(0, "X", "a tensor; floats are cast to int64", OneHotEncoderOp::Types::DTypes())
     .Output(0, "Y", "of X's shape and an axis of the categories", {DType::kFloat32})
     .Arg<std::vector<int64_t>>("cats_int64s", "the categories")
