@@ -1754,6 +1754,39 @@ class Compare(Cli):
         self.opkit(*arguments, "--with", "good,eigen", "--backends", "eigen", code=RUN_FAILED)
         self.assertIn("9 by eigen, expected 6 by good", self.stderr)
 
+    def test_strings_and_sequences(self):
+        path = self.write("values.onnx", model(
+            [node("Relu", ["x"], ["r"]), node("Cast", ["r"], ["words"], numbers=[("to", STRING)]),
+             node("SequenceConstruct", ["x", "r"], ["parts"])],
+            [value_info("x", FLOAT, [1, 3])],
+            [value_info("words", STRING, [1, 3]), sequence_info("parts", FLOAT)]))
+        arguments = ["compare", path, "--input", "x=x.npy"]
+        out = self.opkit(*arguments, "--backends", "reference")
+        self.assertRegex(out, r"(?m)^words +Cast +reference +reference +0 +0 +-")
+        self.assertRegex(out, r"(?m)^parts +SequenceConstruct +reference +reference +0 +0 +-")
+        arguments += [*self.library, "--end-to-end"]  # so that the result of Relu spreads
+        out = self.opkit(*arguments, code=RUN_FAILED)
+        self.assertRegex(out, r"(?m)^words +Cast +reference +reference +1 of 3 +\[0, 2\]$")
+        self.assertRegex(out, r"(?m)^parts +SequenceConstruct .* 2 +0\.25 +1 of 6 +\[1, 0, 2\]$")
+        self.opkit(*arguments, "--atol", 3, code=RUN_FAILED)
+        self.assertIn("'words' of node Cast at [0, 2]: '6' by reference, expected '8'", self.stderr)
+
+    def test_inputs_that_are_strings_and_sequences(self):
+        path = self.write("inputs.onnx", model(
+            [node("Identity", ["words"], ["w"]), node("SequenceLength", ["parts"], ["n"])],
+            [value_info("words", STRING, [2]), sequence_info("parts", FLOAT)],
+            [value_info("w", STRING, [2]), value_info("n", INT64, [])]))
+        out = self.opkit("compare", path, "--random", "--input", "parts=x.npy,x.npy")
+        self.assertRegex(out, r"(?m)^w +Identity .* -")
+        self.assertIn("\n2 values compared", out)
+
+    def test_a_model_of_com_microsoft(self):
+        path = self.write("fused.onnx", model(
+            [node("FusedMatMul", ["x", "x"], ["y"], "product", [("transA", 1)], domain="com.microsoft")],
+            [value_info("x", FLOAT, [1, 3])], [value_info("y", FLOAT, [3, 3])], domains=["com.microsoft"]))
+        out = self.opkit("compare", path, "--input", "x=x.npy", "--backends", "eigen,reference")
+        self.assertRegex(out, r"(?m)^y +MatMul 'product' +eigen +reference +0 +0 +-")
+
     def test_a_partitioner_takes_node_by_node(self):
         # by_operator takes nothing without its option, which says that it was asked.
         self.refuses(BAD_MODEL, ["compare", self.affine(), "--random", "--with", "by_operator"],

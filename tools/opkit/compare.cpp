@@ -108,7 +108,9 @@ void AddCompareCommand(CLI::App& program) {
                 "Runs the model twice, independently; without this option the trusted nodes read "
                 "the values of the first run, so that only nodes with another result differ");
   app->footer(
-      "The exit code is 1 if a value differs. Integers and bools must be equal; NaN equals NaN.\n"
+      "The exit code is 1 if a value differs. Integers, bools and strings must be equal; NaN "
+      "equals "
+      "NaN.\nThe elements of sequences are compared one by one.\n"
       "Values inside the bodies of If and Subgraph and inside fused kernels are not compared.\n\n"
       "Examples:\n"
       "  opkit compare model.onnx --input x=x.npy\n"

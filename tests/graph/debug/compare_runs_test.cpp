@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "graph/nodes.hpp"
+#include "opkit/core/sequence.hpp"
 #include "opkit/graph.hpp"
 #include "opkit/graph/passes.hpp"
 #include "opkit/graph/plan/converters.hpp"
@@ -181,6 +182,58 @@ TEST_CASE("values of different types differ, and no element is compared") {
   CHECK(Contains(types.Verdict(), "node Emit: float32[1] by reference, expected int32[1] by"));
   CHECK(Contains(ToString(types), "float32[1], not int32[1]"));
   CHECK_FALSE(CompareTensors(Vector({1}), Vector({1, 2})).same());
+}
+
+TEST_CASE("strings are equal or differ, without a distance") {
+  const auto words = [](const char* second) {
+    return Tensor::From<std::string>({1, 3}, {"a", second, "c"});
+  };
+  CHECK(CompareTensors(words("b"), words("b")).same());
+  const RunComparison runs = CompareTensors(words("b"), words(""));
+  const ComparedValue& value = runs.values[0];
+  CHECK(value.elements == 3);
+  CHECK(value.different == 1);
+  CHECK(value.max_abs == 0);
+  CHECK(value.first == std::vector<int64_t>{0, 1});
+  CHECK(Contains(runs.Verdict(), "node Emit at [0, 1]: 'b' by reference, expected '' by"));
+  CHECK(Contains(ToString(runs), "reference                         1 of 3  [0, 1]\n"));
+  const std::string longest(40, 'x');
+  CHECK(CompareTensors(words((longest + "yz").c_str()), words(longest.c_str())).values[0].found ==
+        StrCat("'", longest, "...'"));
+}
+
+TEST_CASE("the elements of sequences and optional values are compared one by one") {
+  const auto differ = [](const Tensor& found, const Tensor& expected) {
+    return CompareTensors(found, expected).values[0];
+  };
+  const Tensor parts = MakeSequence({Vector({1, 2}), Vector({3})});
+  CHECK_FALSE(differ(parts, MakeSequence({Vector({1, 2}), Vector({3})})).differs);
+  CHECK_FALSE(differ(MakeSequence({}), MakeSequence({})).differs);
+  const ComparedValue other = differ(parts, MakeSequence({Vector({1, 2}), Vector({5})}));
+  CHECK(other.elements == 3);
+  CHECK(other.different == 1);
+  CHECK(other.max_abs == 2);
+  CHECK(other.first == std::vector<int64_t>{1, 0});
+  CHECK(other.found == "3");
+
+  const ComparedValue longer = differ(parts, MakeSequence({Vector({1, 2})}));
+  CHECK(longer.different == 0);
+  CHECK(longer.found == "sequence[2]");
+  CHECK(longer.expected == "sequence[1]");
+  const ComparedValue shapes = differ(parts, MakeSequence({Vector({1, 0}), Vector({3, 4})}));
+  CHECK(shapes.elements == 3);
+  CHECK(shapes.different == 2);
+  CHECK(shapes.first == std::vector<int64_t>{0, 1});
+  CHECK(shapes.found == "2");
+  const ComparedValue types = differ(parts, MakeSequence({Vector({1, 2}), Vector({3, 4})}));
+  CHECK(types.first == std::vector<int64_t>{1});
+  CHECK(types.found == "float32[1]");
+  CHECK(types.expected == "float32[2]");
+
+  CHECK_FALSE(differ(MakeOptional(parts), MakeOptional(parts)).differs);
+  CHECK(differ(MakeOptional(parts), MakeOptional(std::nullopt)).expected == "optional[0]");
+  CHECK(differ(MakeOptional(parts), MakeOptional(MakeSequence({Vector({1, 7}), Vector({3})})))
+            .first == std::vector<int64_t>{0, 0, 1});
 }
 
 TEST_CASE("open shapes, inputs that a run rewrites, and values of one run alone") {

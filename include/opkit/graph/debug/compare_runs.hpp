@@ -8,8 +8,9 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The tolerances of CompareRuns. An element differs if |found - expected| > atol + rtol *
-// |expected|, as in numpy.allclose. Integers and bools must be equal. An infinity equals only
-// itself; a NaN equals any NaN.
+// |expected|, as in numpy.allclose. Integers, bools and strings must be equal. An infinity equals
+// only itself; a NaN equals any NaN. Sequences and optional values must have as many elements,
+// which are compared one by one.
 struct CompareRunsOptions {
   double rtol = 1e-3;
   double atol = 1e-5;
@@ -30,10 +31,13 @@ struct ComparedValue {
   bool differs = false;
   int64_t elements = 0;
   int64_t different = 0;  // number of elements that differ
-  double max_abs = 0;     // the largest |found - expected|; infinite if only one of them is a NaN
+  // The largest |found - expected|; infinite if only one of them is a NaN; 0 for strings.
+  double max_abs = 0;
   // The largest |found - expected| / |expected| among elements whose expected is not 0.
   double max_rel = 0;
-  std::vector<int64_t> first = {};  // the index of the first element that differs
+  // The index of the first element that differs. In a sequence the position of the tensor comes
+  // before the index in that tensor; a tensor of another dtype or shape is one element.
+  std::vector<int64_t> first = {};
   // The first different element in each run; the types of the value if these differ, since no
   // element is compared then.
   std::string found = {}, expected = {};
