@@ -321,6 +321,51 @@ class DomainMaker(Maker):
             return self.done(inputs, ["float32", "float32"], 2, kind="single", **rest)
         return self.done(inputs, ["float32"], kind="single", **rest)
 
+    def group_query_attention(self):
+        batch, kv_heads, size = self.d.int(1, 3), self.d.int(1, 2), 16
+        heads = kv_heads * self.d.int(1, 3)
+        first, rows = self.d.chance(0.5), self.d.choice([None, 0, 4])  # rows: of the cache beyond what is needed
+        past = 0 if first else self.d.int(1, 5)
+        steps = self.d.int(1, 4) if first or batch == 1 else 1
+        if not first:
+            rows = rows or 0
+        counts = np.full([batch], past + steps, np.int32)
+        if rows and not first:
+            counts[1:] = self.d.r.integers(steps, past + steps + 1, batch - 1)
+        packed = self.d.chance(0.3)
+        inputs = [self.values([batch, steps, n * size], "float32", 0)
+                  for n in ([heads + 2 * kv_heads] if packed else [heads, kv_heads, kv_heads])]
+        inputs += [""] * 2 if packed else []
+        cache = None if rows is None else past + (steps + rows if rows else 0)
+        inputs += [self.values([batch, kv_heads, cache, size], "float32", 0, constant=0) if rows is not None else ""
+                   for _ in range(2)]
+        inputs += [self.new(counts - 1, 0), self.new(np.int32(past + steps), 0)]
+        rest = dict(num_heads=heads, kv_num_heads=kv_heads, local_window_size=self.maybe(self.d.int(1, 4), 0.3),
+                    softcap=self.maybe(self.floats(1, 0.5, 2)[0], 0.3), scale=self.maybe(self.floats(1, 0.1, 1)[0], 0.3))
+        rotary, bias = self.d.chance(0.5), self.d.chance(0.3)
+        if rotary:
+            rest |= dict(do_rotary=1, rotary_interleaved=self.maybe(self.d.int(0, 1)))
+        inputs += [self.values([12, size // 2], "float32", 0, constant=1) if rotary else "" for _ in range(2)] + [""]
+        if bias:
+            inputs.append(self.values([self.d.choice([1, batch]), self.d.choice([1, heads]), steps, past + steps],
+                                      "float32", 0))
+        case = self.done(inputs, ["float32"], 3, kind="single", **rest)
+        if not rows:  # other rows of the cache hold any numbers
+            case = self.c.finish(list(self.c.nodes[-1].output), ["float32"] * 3)
+        return case
+
+    def rotary(self):
+        batch, heads, steps, size = self.d.int(1, 3), self.d.int(1, 3), self.d.int(1, 5), 2 * self.d.int(1, 5)
+        shape = self.d.choice([[batch, heads, steps, size], [batch, steps, heads * size]])
+        part = 2 * self.d.int(1, size // 2) if self.d.chance(0.3) else 0
+        positions = self.d.r.integers(0, 20, [batch, steps]) if self.d.chance(0.6) else self.d.r.integers(0, 15, [1])
+        caches = [self.values([20, (part or size) // 2], "float32", 0, constant=1) for _ in range(2)]
+        heads = heads if part else self.maybe(heads)  # without heads, the sizes must be known
+        x = self.values(shape, "float32", 0, constant=heads is None)
+        return self.done([x, self.new(positions, 0), *caches], ["float32"], kind="single", num_heads=heads,
+                         rotary_embedding_dim=part or None,
+                         interleaved=self.maybe(self.d.int(0, 1)))
+
     def quantized(self, shape, t, constant=0.3):
         """The three inputs that are a quantised tensor."""
         info = np.iinfo(t)
@@ -439,6 +484,7 @@ MAKERS = {
     f"{MICROSOFT}.FusedMatMul": M.fused_matmul, f"{MICROSOFT}.FusedConv": M.fused_conv,
     f"{MICROSOFT}.SkipLayerNormalization": M.skip_norm, f"{MICROSOFT}.SkipSimplifiedLayerNormalization": M.skip_norm,
     f"{MICROSOFT}.EmbedLayerNormalization": M.embed_norm,
+    f"{MICROSOFT}.GroupQueryAttention": M.group_query_attention, f"{MICROSOFT}.RotaryEmbedding": M.rotary,
     f"{MICROSOFT}.Attention": M.attention, f"{MICROSOFT}.QAttention": M.attention,
     f"{MICROSOFT}.QLinearAdd": M.qlinear_binary, f"{MICROSOFT}.QLinearMul": M.qlinear_binary,
     f"{MICROSOFT}.QLinearSigmoid": M.qlinear_unary, f"{MICROSOFT}.QLinearLeakyRelu": M.qlinear_unary,

@@ -256,6 +256,119 @@ TEST_CASE("MultiHeadAttention, with biases, masks and a past") {
                  "it has a past"));
 }
 
+TEST_CASE("GroupQueryAttention, of a first prompt") {
+  const Tensor q = Pattern({1, 2, 16}), k = Pattern({1, 2, 8}), none;
+  const Attributes heads{A::Int("num_heads", 2), A::Int("kv_num_heads", 1)};
+  const Tensor last = Vector<int32_t>({1}), total = One<int32_t>(2);
+  CHECK(Run("GroupQueryAttention", {q, k, k, none, none, last, total}, heads, {"y0", "k", "v"}) ==
+        Near({-0.5,    1.25,    0.25,   -0.75,   1,     0,      -1,      0.75,
+              -0.5,    1.25,    0.25,   -0.75,   1,     0,      -1,      0.75,
+              -0.3208, -0.5417, 0.4292, -0.5708, 1.179, 0.1792, -0.8208, 0.9292,
+              -0.3375, -0.3748, 0.4125, -0.5875, 1.162, 0.1625, -0.8375, 0.9125}));
+  Attributes more = heads;
+  more.push_back(A::Float("softcap", 0.5f));
+  more.push_back(A::Float("scale", 2));
+  // Queries, keys and values in one input.
+  CHECK(Run("GroupQueryAttention", {Pattern({1, 2, 32}), none, none, none, none, last, total},
+            more) == Near({0.25,   -0.75,    1,      0,      -1,      0.75,   -0.25,   -1.25,
+                           0.25,   -0.75,    1,      0,      -1,      0.75,   -0.25,   -1.25,
+                           0.519,  -0.481,   0.5293, 0.269,  -0.731,  0.2793, 0.01897, -0.981,
+                           0.9797, -0.02026, -0.277, 0.7297, -0.2703, -0.527, 0.4797,  -0.5203}));
+}
+
+TEST_CASE("GroupQueryAttention, of one more step for a cache") {
+  const Tensor q = Pattern({2, 1, 16}), k = Pattern({2, 1, 8}), cache = Pattern({2, 1, 4, 8});
+  const Attributes heads{A::Int("num_heads", 2), A::Int("kv_num_heads", 1)};
+  const Tensor last = Vector<int32_t>({2, 1}), total = One<int32_t>(3);
+  // The elements of the batch have 2 and 1 earlier steps in a cache of 4 rows.
+  CHECK(Run("GroupQueryAttention", {q, k, k, cache, cache, last, total}, heads) ==
+        Near({-0.4651, 0.9014,  0.2849, -0.7151, 1.035,   0.03486, -0.9651, 0.7849,
+              -0.3418, -0.332,  0.4082, -0.5918, 1.158,   0.1582,  -0.8418, 0.9082,
+              0.1002,  -0.8998, 0.8502, -0.1498, 0.3162,  0.6002,  -0.3998, 0.06619,
+              0.3986,  -0.6014, 1.149,  0.1486,  -0.4797, 0.8986,  -0.1014, -0.7297}));
+  Attributes window = heads;
+  window.push_back(A::Int("local_window_size", 2));
+  CHECK(Run("GroupQueryAttention", {q, k, k, cache, cache, last, total}, window) ==
+        Near({-0.4388, 0.6382,  0.3112, -0.6888, 1.061,   0.06118, -0.9388, 0.8112,
+              -0.3062, -0.6878, 0.4438, -0.5562, 1.194,   0.1938,  -0.8062, 0.9438,
+              0.1002,  -0.8998, 0.8502, -0.1498, 0.3162,  0.6002,  -0.3998, 0.06619,
+              0.3986,  -0.6014, 1.149,  0.1486,  -0.4797, 0.8986,  -0.1014, -0.7297}));
+  // A cache that has no row for the step becomes longer.
+  const Tensor one_q = Pattern({1, 1, 16}), one_k = Pattern({1, 1, 8}), none;
+  const Tensor past = Pattern({1, 1, 2, 8});
+  const std::vector<Tensor> grown{one_q,
+                                  one_k,
+                                  one_k,
+                                  past,
+                                  past,
+                                  Vector<int32_t>({2}),
+                                  total,
+                                  none,
+                                  none,
+                                  none,
+                                  Pattern({1, 2, 1, 3})};
+  CHECK(Run("GroupQueryAttention", grown, heads) ==
+        Near({-0.4064, 0.3143, 0.3436, -0.6564, 1.094, 0.09357, -0.9064, 0.8436, -0.284, -0.9105,
+              0.466, -0.534, 1.216, 0.216, -0.784, 0.966}));
+  CHECK(Run("GroupQueryAttention", grown, heads, {"y0", "k", "v"}, "k") ==
+        Near({-0.5, 1.25, 0.25,  -0.75, 1,    0,    -1,   0.75,  -0.25, -1.25, 0.5, -0.5,
+              1.25, 0.25, -0.75, 1,     -0.5, 1.25, 0.25, -0.75, 1,     0,     -1,  0.75}));
+}
+
+TEST_CASE("GroupQueryAttention rotates queries and keys by the angles of their steps") {
+  const Tensor q = Pattern({1, 1, 16}), past = Pattern({1, 1, 1, 16}), angles = Pattern({3, 8});
+  const std::vector<Tensor> inputs{
+      q, q, q, past, past, Vector<int32_t>({1}), One<int32_t>(2), angles, angles};
+  Attributes rotary{A::Int("num_heads", 1), A::Int("kv_num_heads", 1), A::Int("do_rotary", 1)};
+  CHECK(Run("GroupQueryAttention", inputs, rotary, {"y0", "k", "v"}, "k") ==
+        Near({-0.5,   1.25,  0.25,   -0.75, 1,     0,      -1,     0.75,   -0.25, -1.25,   0.5,
+              -0.5,   1.25,  0.25,   -0.75, 1,     0.0625, -3.125, -0.125, 0.125, -0.3125, -0.0625,
+              0.1875, -0.25, 0.1875, 0,     0.375, 0.625,  2.812,  0.0625, 1.312, 1.75}));
+  rotary.push_back(A::Int("rotary_interleaved", 1));
+  CHECK(Run("GroupQueryAttention", inputs, rotary, {"y0", "k", "v"}, "k") ==
+        Near({-0.5,  1.25,  0.25, -0.75,  1,    0,      -1,      0.75,   -0.25, -1.25, 0.5,
+              -0.5,  1.25,  0.25, -0.75,  1,    0.4375, -0.1875, -1.25,  0.625, 0.5,   0.5,
+              0.875, 0.125, 1.25, -1.875, 0.25, 0,      -0.75,   -1.125, -1.75, 0.25}));
+}
+
+TEST_CASE("what a GroupQueryAttention has beyond that is an Error by its name") {
+  const Tensor q = Pattern({1, 1, 8}), none, last = Vector<int32_t>({0}), total = One<int32_t>(1);
+  const std::vector<Tensor> inputs{q, q, q, none, none, last, total};
+  const auto refused = [&](std::vector<Tensor> more, Attributes attributes) {
+    attributes.push_back(A::Int("num_heads", 1));
+    attributes.push_back(A::Int("kv_num_heads", 1));
+    more.insert(more.begin(), inputs.begin(), inputs.end());
+    return Refused("GroupQueryAttention", more, attributes);
+  };
+  CHECK(Contains(refused({}, {A::Int("smooth_softmax", 1)}), "its smooth_softmax is 1"));
+  CHECK(Contains(refused({}, {A::Int("causal", 0)}), "its causal is 0; opkit has only 1"));
+  CHECK(Contains(refused({}, {A::Int("qk_output", 2)}), "its qk_output is 2"));
+  CHECK(Contains(refused({}, {A::String("k_quant_type", "PER_TENSOR")}),
+                 "its k_quant_type is 'PER_TENSOR'"));
+  CHECK(Contains(refused({none, none, none, none, Vector({1})}, {}), "it has input 11, head_sink"));
+  CHECK(Contains(refused({}, {A::Int("do_rotary", 1)}), "it needs input 7"));
+  CHECK(Contains(
+      Refused("GroupQueryAttention", inputs, {A::Int("num_heads", 3), A::Int("kv_num_heads", 2)}),
+      "its num_heads is 3 and its kv_num_heads is 2"));
+}
+
+TEST_CASE("RotaryEmbedding, with places or the place of the first step") {
+  const Tensor x = Pattern({1, 2, 8}), cache = Pattern({4, 2}), half = Pattern({4, 1});
+  CHECK(Run("RotaryEmbedding", {x, Tensor::From<int64_t>({1, 2}, {3, 1}), cache, cache}, {}) ==
+        Near({0.75, 1.5, 0.25, 0.375, -2, -0.5625, 0, 0.5625, -0.1875, 0.5625, 0.0625, 1.312, 0.5,
+              0.5625, 0.125, -0.9375}));
+  CHECK(Run("RotaryEmbedding", {x, List({2}), cache, cache}, {A::Int("interleaved", 1)}) ==
+        Near({-1.75, 0.75, 0, 0, 1, 1, -0, 0, -1, 1.5, 0.75, 0, -1, -1.5, -1.312, 0.1875}));
+  CHECK(Run("RotaryEmbedding", {Pattern({1, 1, 2, 4}), List({1}), half, half},
+            {A::Int("num_heads", 1), A::Int("rotary_embedding_dim", 2)}) ==
+        Near({-2.188, 0.9375, 0.25, -0.75, 0.25, 0.25, -1, 0.75}));
+  CHECK(Contains(Refused("RotaryEmbedding", {x, List({2}), cache, cache}, {A::Float("scale", 2)}),
+                 "its scale is not 1"));
+  CHECK(Contains(
+      Refused("RotaryEmbedding", {x, List({2}), cache, cache}, {A::Int("is_packed_batching", 1)}),
+      "its is_packed_batching is not 0"));
+}
+
 TEST_CASE("FusedGemm, SimplifiedLayerNormalization and QLinearWhere") {
   const Tensor a = Pattern({2, 3}), b = Pattern({3, 2});
   CHECK(Run("FusedGemm", {a, b, Pattern({2})},

@@ -252,6 +252,130 @@ class OnnxMicrosoftRules {
            std::move(args), std::move(outputs));
   }
 
+  // Causal attention whose keys and values go to a cache [batch, heads, rows, size] of past steps.
+  // The new steps of element b begin at row seqlens_k[b] + 1 - steps of the cache, or at row 0 if
+  // that is negative: then some of them are padding.
+  static void GroupQueryAttention(OnnxExpansion& e) {
+    RefuseInGroupQueryAttention(e);
+    const auto heads = e.args().Get<int64_t>("num_heads", 0);
+    const auto kv_heads = e.args().Get<int64_t>("kv_num_heads", 0);
+    const auto window = e.args().Get<int64_t>("local_window_size", -1);
+    if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0)
+      Throw(ErrorCode::kInvalidArgument, "its num_heads is ", heads, " and its kv_num_heads is ",
+            kv_heads, ", expected a multiple of the number of key heads");
+    std::vector<std::string> parts{e.In(0), e.Optional(1), e.Optional(2)};
+    if (e.Has(1) != e.Has(2))
+      Throw(ErrorCode::kInvalidArgument, "it needs both key and value, or neither");
+    if (e.Has(1)) {
+      for (size_t i = 0; i < 3; ++i)
+        parts[i] = e.Node("Reshape", {parts[i], e.Ints({0, 0, i == 0 ? heads : kv_heads, -1})});
+    } else {  // queries, keys and values lie side by side
+      const std::string all =
+          e.Node("Reshape", {parts[0], e.Ints({0, 0, heads + 2 * kv_heads, -1})});
+      parts.clear();
+      for (const char* what : {"q", "k", "v"})
+        parts.push_back(e.scope().FreshName(e.In(0) + "/" + what));
+      e.scope().AddNode(
+          OperatorDef("Split", {all, e.Ints({heads, kv_heads, kv_heads})}, parts, {{"axis", 2}}));
+    }
+    for (std::string& part : parts)
+      part = e.Node("Transpose", {part}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+
+    const std::string steps = e.Extent(parts[0], 2), zero = e.Int(0), one = e.Int(1);
+    const std::string last = e.Node("Cast", {e.In(5)}, {{"to", OnnxNumberOf(DType::kInt64)}});
+    const std::string first = e.Node(
+        "Max",
+        {e.Node("Sub", {e.Node("Reshape", {last, e.Ints({-1})}), e.Node("Sub", {steps, one})}),
+         zero});
+    const std::string places =
+        e.Node("Add", {e.Unsqueezed(first, {1}), e.Node("Range", {zero, steps, one})});
+    if (e.args().Get<int64_t>("do_rotary", 0) != 0) {
+      Arguments args{{"interleaved", e.args().Get<int64_t>("rotary_interleaved", 0)}};
+      SetRotated(e, e.In(7), args);
+      for (size_t i = 0; i < 2; ++i)
+        parts[i] = e.Node("RotaryEmbedding", {parts[i], e.In(7), e.In(8), places}, args);
+    }
+    for (size_t i = 1; i < 3; ++i) {
+      if (e.Has(3)) {
+        const std::string rows = e.Extent(e.In(i + 2), 2);
+        const std::string total = e.Node("Reshape", {e.In(6), e.Ints({})});
+        const std::string missing = e.Node(
+            "Max",
+            {e.Node("Sub", {e.Node("Cast", {total}, {{"to", OnnxNumberOf(DType::kInt64)}}), rows}),
+             zero});
+        const std::string pads =
+            e.Node("Concat", {e.Ints({0}), e.Unsqueezed(missing, {0})}, {{"axis", 0}});
+        const std::string cache = e.Node("Pad", {e.In(i + 2), pads, "", e.Ints({2})});
+        parts[i] = e.Node("TensorScatter", {cache, parts[i], first});
+      }
+      if (!e.Out(i).empty()) e.Node("Identity", {parts[i]}, {}, e.Out(i));
+    }
+    Arguments args{{"softcap", e.args().Get<float>("softcap", 0.f)}};
+    if (const auto scale = e.args().Get<float>("scale", 0.f); scale != 0) args.Set("scale", scale);
+    std::string mask;
+    if (!e.Has(3) && window < 0 && !e.Has(10)) {
+      args.Set("is_causal", 1);
+    } else {
+      const std::string count = e.Extent(parts[1], 2);
+      const std::string keys = e.Node("Range", {zero, count, one});
+      const std::string queries = e.Unsqueezed(places, {1, 3});
+      mask = e.Node("LessOrEqual", {keys, queries});
+      if (window >= 0)
+        mask = e.Node("And",
+                      {mask, e.Node("Greater", {keys, e.Node("Sub", {queries, e.Int(window)})})});
+      if (e.Has(10)) {
+        const std::string behind = e.Node("Sub", {count, e.Extent(e.In(10), 3)});
+        const std::string pads =
+            e.Node("Concat", {e.Ints({0}), e.Unsqueezed(behind, {0})}, {{"axis", 0}});
+        constexpr float kNever = -std::numeric_limits<float>::infinity();
+        mask = e.Node("Where", {mask, e.Node("Pad", {e.In(10), pads, "", e.Ints({3})}),
+                                e.Number(kNever, e.In(10))});
+      }
+    }
+    const std::string out = e.Node("Attention", {parts[0], parts[1], parts[2], mask}, args);
+    e.Last("Reshape", {e.Node("Transpose", {out}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}}),
+                       e.Ints({0, 0, -1})});
+  }
+
+  // ONNX's operator takes the caches before the positions, and a place for each step.
+  static void RotaryEmbedding(OnnxExpansion& e) {
+    if (e.args().Get<float>("scale", 1.f) != 1)
+      Throw(ErrorCode::kUnsupported, "its scale is not 1");
+    if (e.args().Get<int64_t>("is_packed_batching", 0) != 0)
+      Throw(ErrorCode::kUnsupported, "its is_packed_batching is not 0");
+    const SymbolicShape x = e.scope().ProvenInfoOf(e.In(0)).shape;
+    const SymbolicShape places_shape = e.scope().ProvenInfoOf(e.In(1)).shape;
+    const SymbolicShape cache = e.scope().ProvenInfoOf(e.In(2)).shape;
+    if (!x.has_rank() || (x.rank() != 3 && x.rank() != 4) || !places_shape.has_rank())
+      Throw(ErrorCode::kUnsupported,
+            "its input must be known to have rank 3 or 4, and the rank of "
+            "its position_ids must be known");
+    auto heads = e.args().Get<int64_t>("num_heads", 0);
+    const auto rotated = e.args().Get<int64_t>("rotary_embedding_dim", 0);
+    if (x.rank() == 3 && heads == 0) {  // the whole of each head is rotated
+      const Dim half = Last(cache), size = Last(x);
+      if (!half.is_known() || !size.is_known() || half.value() < 1)
+        Throw(ErrorCode::kUnsupported,
+              "without num_heads, the sizes of its input and of cos_cache must be known");
+      heads = size.value() / (2 * half.value());
+    }
+    std::string places = e.In(1);
+    if (places_shape.rank() == 1) {  // that of the first step
+      const std::string shape = e.Node("Shape", {e.In(0)});
+      const std::string steps_axis = e.Ints({x.rank() == 4 ? 2 : 1});
+      const std::string batch_and_steps = e.Node(
+          "Concat", {e.Node("Gather", {shape, e.Ints({0})}), e.Node("Gather", {shape, steps_axis})},
+          {{"axis", 0}});
+      const std::string steps =
+          e.Node("Range", {e.Int(0), e.Extent(e.In(0), x.rank() == 4 ? 2 : 1), e.Int(1)});
+      places = e.Node("Expand", {e.Node("Add", {steps, places}), batch_and_steps});
+    }
+    Arguments args{{"interleaved", e.args().Get<int64_t>("interleaved", 0)},
+                   {"rotary_embedding_dim", rotated}};
+    if (x.rank() == 3) args.Set("num_heads", heads);
+    e.Last("RotaryEmbedding", {e.In(0), e.In(2), e.In(3), places}, std::move(args));
+  }
+
   static void QuantizeLinear(OnnxExpansion& e) { SameInOnnx(e, "QuantizeLinear"); }
   static void DequantizeLinear(OnnxExpansion& e) { SameInOnnx(e, "DequantizeLinear"); }
 
@@ -312,6 +436,34 @@ class OnnxMicrosoftRules {
   }
   static Dim Last(const SymbolicShape& shape) {
     return shape.has_rank() && shape.rank() > 0 ? shape[-1] : Dim();
+  }
+  // Throws kUnsupported for what GroupQueryAttention does not translate.
+  static void RefuseInGroupQueryAttention(const OnnxExpansion& e) {
+    const auto refuse = [&](const char* name, int64_t plain) {
+      const auto given = e.args().Get<int64_t>(name, plain);
+      if (given != plain)
+        Throw(ErrorCode::kUnsupported, "its ", name, " is ", given, "; opkit has only ", plain);
+    };
+    refuse("causal", 1);
+    refuse("qk_output", 0);
+    refuse("sliding_window_cache", 0);
+    if (e.args().Get<int64_t>("smooth_softmax", -1) > 0)
+      Throw(ErrorCode::kUnsupported, "its smooth_softmax is 1; opkit has only the plain softmax");
+    for (const char* name : {"k_quant_type", "v_quant_type"})
+      if (const auto type = e.args().Get<std::string>(name, "NONE"); type != "NONE")
+        Throw(ErrorCode::kUnsupported, "its ", name, " is '", type, "'; opkit has only 'NONE'");
+    constexpr std::pair<size_t, const char*> kRefused[] = {
+        {9, "position_ids"}, {11, "head_sink"},     {12, "k_scale"},
+        {13, "v_scale"},     {14, "q_norm_weight"}, {15, "k_norm_weight"}};
+    for (const auto& [input, name] : kRefused)
+      if (e.Has(input)) Throw(ErrorCode::kUnsupported, "it has input ", input, ", ", name);
+    if (e.Has(3) != e.Has(4))
+      Throw(ErrorCode::kInvalidArgument, "it needs both past_key and past_value, or neither");
+  }
+  // Sets how many elements of a head the angles of a cache rotate, if that is known.
+  static void SetRotated(OnnxExpansion& e, const std::string& cache, Arguments& args) {
+    const Dim half = Last(e.scope().ProvenInfoOf(cache).shape);
+    if (half.is_known()) args.Set("rotary_embedding_dim", 2 * half.value());
   }
   // Makes an activation of y, or nothing if `activation` is empty, as the last node.
   static void Activate(OnnxExpansion& e, const std::string& y, const std::string& activation,
@@ -490,6 +642,10 @@ inline const OnnxMicrosoftRules::Row* OnnxMicrosoftRules::Find(const std::string
        " activation activation_alpha activation_beta activation_gamma alpha beta transA transB "},
       {"FusedMatMul", R::FusedMatMul, 1, " alpha transA transB transBatchA transBatchB "},
       {"Gelu", R::Gelu, 1, " "},
+      {"GroupQueryAttention", R::GroupQueryAttention, 3,
+       " causal do_rotary k_quant_type kv_cache_bit_width kv_num_heads local_window_size num_heads "
+       "qk_norm_epsilon qk_output rotary_interleaved scale sliding_window_cache smooth_softmax "
+       "softcap v_quant_type "},
       {"MultiHeadAttention", R::MultiHeadAttention, 3,
        " mask_filter_value num_heads scale unidirectional "},
       {"QAttention", R::QAttention, 2,
@@ -507,6 +663,8 @@ inline const OnnxMicrosoftRules::Row* OnnxMicrosoftRules::Find(const std::string
       {"QLinearWhere", R::QLinearWhere, 1, " "},
       {"QuantizeLinear", R::QuantizeLinear, 1, " axis block_size "},
       {"QuickGelu", R::QuickGelu, 1, " alpha "},
+      {"RotaryEmbedding", R::RotaryEmbedding, 1,
+       " interleaved is_packed_batching num_heads rotary_embedding_dim scale "},
       {"SimplifiedLayerNormalization", R::SimplifiedLayerNormalization, 1,
        " axis epsilon stash_type "},
       {"SkipLayerNormalization", R::SkipLayerNormalization, 4, " epsilon "},
