@@ -596,8 +596,12 @@ class Maker:
             small = self.c.node("QuantizeLinear", [x, scale], output_dtype=self.d.choice(self.small_types()),
                                 **rest)
             return self.c.finish(self.c.node("DequantizeLinear", [*small, scale], **rest), ["float32"])
-        x = self.values(shape, wide if to_integers else t, 0)
-        inputs = [x, self.scale(scales, wide)]
+        if to_integers and self.opset >= 19 and self.d.chance(0.2):  # a scale of integers
+            x = self.values(shape, "int32", 0, low=-500, high=500)
+            inputs = [x, self.values(scales, "int32", 0, low=1, high=4)]
+        else:
+            x = self.values(shape, wide if to_integers else t, 0)
+            inputs = [x, self.scale(scales, wide)]
         if t != "int32" and (self.d.chance(0.7) or (to_integers and t != "uint8")):
             inputs.append(self.values(scales, t, 0))
         return self.done(inputs, [t if to_integers else wide], kind="unit" if to_integers else "single",

@@ -114,6 +114,26 @@ Floats SmallNumbers(const Tensor& tensor) {
   return out;
 }
 
+TEST_CASE("a scale of integers divides in double") {
+  CHECK(Quantized<int8_t>({Vector<int32_t>({3, 5, -7, 1000}), Tensor::Scalar<int32_t>(2),
+                           Tensor::Scalar<int8_t>(1)}) == List32{3, 3, -3, 127});
+  // The quotient is a little less than 1999.5, to which float32 would round it.
+  CHECK(Quantized<uint16_t>({Vector<int32_t>({2096629711}), Tensor::Scalar<int32_t>(1048577),
+                             Tensor::Scalar<uint16_t>(0)}) == List32{1999});
+  const Tensor x = Tensor::From<float>({2, 3}, {2.5f, 9, 4, 7.5f, 90, -4});
+  CHECK(Quantized<int8_t>({x, Vector<int32_t>({2, 10, 1}), Vector<int8_t>({0, 0, 5})}) ==
+        List32{1, 1, 9, 4, 9, 1});
+  CHECK(Quantized<uint8_t>({x, Tensor::From<int32_t>({2, 2}, {2, 4, 10, 1})},
+                           {{"block_size", 2}}) == List32{1, 4, 1, 1, 9, 0});
+  CHECK(
+      SmallNumbers(Invoke("QuantizeLinear", {Vector<int32_t>({3, -5}), Tensor::Scalar<int32_t>(2)},
+                          {{"output_dtype", 17}})[0]) == Floats{1.5f, -2.5f});
+  CHECK(Contains(ErrorOf([] {
+                   Invoke("DequantizeLinear", {Vector<int8_t>({3}), Tensor::Scalar<int32_t>(2)});
+                 }).message(),
+                 "int32"));
+}
+
 TEST_CASE("integers of 2 and 4 bits saturate, and an odd number of them is packed") {
   const Tensor x = Vector({-100, -3, -1, 0, 1, 5, 100}), two = Tensor::Scalar(2.f);
   const auto quantized = [&](int number) {

@@ -5,6 +5,8 @@
 #ifndef OPKIT_OPS_QUANTIZED_QUANTIZE_LINEAR_HPP_
 #define OPKIT_OPS_QUANTIZED_QUANTIZE_LINEAR_HPP_
 
+#include <cmath>
+
 #include "opkit/graph/passes/quantized_nodes.hpp"
 #include "opkit/ops/quantized/quantization.hpp"
 
@@ -232,12 +234,14 @@ class QuantizationOp : public StandardOperator {
   using StandardOperator::StandardOperator;
 
  protected:
-  // Calls `store` for the blocks, with `to` as `out`.
+  detail::ScaledRuns Runs(const Tensor& x, const Tensor& scale) const {
+    return detail::ScaledRuns(x.shape(), scale.shape(), axis_, block_);
+  }
+  // Calls `store` for the blocks of x, with `to` as `out`.
   template <class Number, class XTypes, class ZeroPointTypes>
   void ForEachBlock(void (*store)(const detail::QuantizedRun<Number>& run, void* out, int64_t at),
-                    void* to) {
+                    const Tensor& x, const Tensor& scale, void* to) {
     using Run = detail::QuantizedRun<Number>;
-    const Tensor &x = DenseInput(0), &scale = DenseInput(1);
     const Tensor* zero_point = HasInput(2) ? &DenseInput(2) : nullptr;
     const auto load_x = Load<Number, XTypes>(x.dtype());
     const auto load_scale = Load<float, ScaleTypes>(scale.dtype());
@@ -245,7 +249,7 @@ class QuantizationOp : public StandardOperator {
         Load<Number, ZeroPointTypes>(zero_point ? zero_point->dtype() : x.dtype());
     if (!load_x || !load_scale || (zero_point && !load_zero) || !store)
       Throw(ErrorCode::kTypeMismatch, type(), " does not compute ", x, " with the scale ", scale);
-    const detail::ScaledRuns runs(x.shape(), scale.shape(), axis_, block_);
+    const detail::ScaledRuns runs = Runs(x, scale);
     const void *from = x.raw_data(), *scales = scale.raw_data();
     const void* zeros = zero_point ? zero_point->raw_data() : nullptr;
     constexpr int64_t kBlock = detail::kQuantizedBlock;
@@ -294,6 +298,11 @@ class QuantizationOp : public StandardOperator {
 class QuantizeLinearOp final : public QuantizationOp {
  public:
   using QuantizationOp::QuantizationOp;
+  static std::vector<DType> ScaleDTypes() {
+    std::vector<DType> all = opkit::ScaleDTypes();
+    all.push_back(DType::kInt32);
+    return all;
+  }
   bool RunOnDevice() override {
     using XTypes = ElementTypes<float, float16, bfloat16, int32_t>;
     Tensor* y = InferredOutput(0);
@@ -306,13 +315,40 @@ class QuantizeLinearOp final : public QuantizationOp {
                         : detail::FindStoreSmall<Overflow::kIsInfinite>(dtype);
     // Threads must not write to one byte, so packed elements are packed after all are converted.
     if (IsPacked(dtype)) codes_.resize(static_cast<size_t>(y->numel()));
+    Tensor x = DenseInput(0), scale = DenseInput(1);
+    if (scale.dtype() == DType::kInt32) {
+      XTypes::Visit(x.dtype(), [&]<class T>() { x = Quotients<T>(x, scale, dtype); });
+      scale =
+          Tensor::From<float>(scale.shape(), std::vector<float>(detail::Index(scale.numel()), 1.f));
+    }
     ForEachBlock<float, XTypes, QuantizedTypes>(
-        store, IsPacked(dtype) ? codes_.data() : y->raw_mutable_data());
+        store, x, scale, IsPacked(dtype) ? codes_.data() : y->raw_mutable_data());
     if (IsPacked(dtype)) Pack(codes_.data(), BitSize(dtype), 0, y->numel(), y->raw_mutable_data());
     return true;
   }
 
  private:
+  // Returns x / scale for a scale of integers, divided in double. What becomes an integer is
+  // rounded here: in float, a quotient near the middle between two integers could lie there.
+  template <class T>
+  Tensor Quotients(const Tensor& x, const Tensor& scale, DType to) const {
+    const bool rounds = !IsFloat8(to) && to != DType::kFloat4E2M1;
+    Tensor out(x.shape(), DType::kFloat32);
+    const T* in = x.data<T>();
+    const int32_t* scales = scale.data<int32_t>();
+    auto* quotients = out.mutable_data<float>();
+    const detail::ScaledRuns runs = Runs(x, scale);
+    ParallelFor(runs.count, [&](int64_t run) {
+      const auto [at, n, first] = runs.At(run);
+      for (int64_t i = 0; i < n; ++i) {
+        const double quotient =
+            static_cast<double>(in[at + i]) / scales[first + i * runs.scale_step];
+        quotients[at + i] = static_cast<float>(rounds ? std::nearbyint(quotient) : quotient);
+      }
+    });
+    return out;
+  }
+
   const bool saturate_ = GetSingleArgument<int64_t>("saturate") != 0;
   std::vector<uint8_t> codes_;
 };
@@ -333,20 +369,22 @@ class DequantizeLinearOp final : public QuantizationOp {
     if (IsFloat8(from) || from == DType::kFloat4E2M1) {
       const auto store = ScaleTypes::Find<detail::StoreDequantizedFloats>(
           to, []<class T>() { return &detail::DequantizeFloatRun<T>; });
-      ForEachBlock<float, Float8Types, Float8Types>(store, y->raw_mutable_data());
+      ForEachBlock<float, Float8Types, Float8Types>(store, DenseInput(0), DenseInput(1),
+                                                    y->raw_mutable_data());
       return true;
     }
     const auto store = ScaleTypes::Find<detail::StoreDequantized>(
         to, []<class T>() { return &detail::DequantizeRun<T>; });
-    ForEachBlock<int32_t, Types, Types>(store, y->raw_mutable_data());
+    ForEachBlock<int32_t, Types, Types>(store, DenseInput(0), DenseInput(1), y->raw_mutable_data());
     return true;
   }
 };
 
 OPKIT_STANDARD_OPERATOR(QuantizeLinear, kNone, QuantizeLinearOp)
     .Doc(StrCat("y = saturate(round(x / y_scale) + y_zero_point), rounded to the nearest integer, "
-                "of two to the even one, computed in float32. NaN becomes the lowest number. To a "
-                "floating-point type: x / y_scale + y_zero_point, rounded to the nearest number.",
+                "of two to the even one, computed in float32, or for a scale of integers in "
+                "float64. NaN becomes the lowest number. To a floating-point type: x / y_scale + "
+                "y_zero_point, rounded to the nearest number.",
                 detail::kNoGradientOfRounding))
     .NumInputs(2, 3)
     .Input(0, "x", "a tensor of any shape",
@@ -354,7 +392,7 @@ OPKIT_STANDARD_OPERATOR(QuantizeLinear, kNone, QuantizeLinearOp)
     .Input(1, "y_scale",
            "one scale, a list of one for each index of `axis`, or with block_size as x, with one "
            "for each block along `axis`",
-           ScaleDTypes())
+           QuantizeLinearOp::ScaleDTypes())
     .Input(2, "y_zero_point", "of the shape of y_scale; 0 where it is left out", QuantizedDTypes())
     .Output(0, "y", "of the shape of x; of the type of y_zero_point, or uint8 without one",
             QuantizedDTypes())
