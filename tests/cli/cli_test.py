@@ -172,6 +172,20 @@ class Run(Cli):
                      "the files are sequence<int64>")
         self.refuses(BAD_INPUT, ["run", path, "--random"], "--random makes no sequence<float32>")
 
+    def test_the_columns_of_a_zipmap(self):
+        path = self.write("classes.onnx", model(
+            [node("ZipMap", ["scores"], ["maps"], domain="ai.onnx.ml", lists=[("classlabels_int64s", [7, 9])])],
+            [value_info("scores", FLOAT, [2, 2])], [value_info("maps", FLOAT, [2, 2])], domains=["ai.onnx.ml"]))
+        self.npy("scores.npy", FLOAT, [2, 2], [0.25, 0.75, 1, 0])
+        arguments = ["run", path, "--input", "scores=scores.npy", "--output-dir", "out"]
+        self.opkit(*arguments)
+        self.assertIn("columns are those of the labels [7, 9]", self.stderr)
+        self.assertEqual(read_npy(self.folder / "out/maps.npy")[1:], ((2, 2), [0.25, 0.75, 1, 0]))
+        self.opkit(*arguments, "--zipmap-columns")
+        self.assertEqual(self.stderr, "")
+        self.assertEqual(read_npy(self.folder / "out/maps.7.npy")[1:], ((2,), [0.25, 1]))
+        self.assertEqual(read_npy(self.folder / "out/maps.9.npy")[1:], ((2,), [0.75, 0]))
+
     def test_a_default_that_is_fixed_is_no_input(self):
         path = self.affine()
         self.npy("w.npy", FLOAT, [3], [1, 1, 1])

@@ -40,13 +40,15 @@ def tensor(name, dtype, shape, values):
             field(9, raw))
 
 
-def node(op, inputs, outputs, name="", numbers=(), domain="", metadata=()):
-    """`numbers`: pairs of an attribute's name and its whole number, none below 0; `metadata`: pairs
-    of texts."""
+def node(op, inputs, outputs, name="", numbers=(), domain="", metadata=(), lists=()):
+    """`numbers`: pairs of an attribute's name and its whole number, none below 0; `lists`: the same
+    for lists of numbers; `metadata`: pairs of texts."""
     return (b"".join(field(1, i) for i in inputs) + b"".join(field(2, o) for o in outputs) +
             field(3, name) + field(4, op) +
             b"".join(field(5, field(1, key) + field(3, number) + field(20, 2))
-                     for key, number in numbers) + (field(7, domain) if domain else b"") +
+                     for key, number in numbers) +
+            b"".join(field(5, field(1, key) + b"".join(field(8, n) for n in numbers) + field(20, 7))
+                     for key, numbers in lists) + (field(7, domain) if domain else b"") +
             b"".join(field(9, field(1, key) + field(2, value)) for key, value in metadata))
 
 

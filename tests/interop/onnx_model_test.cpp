@@ -308,7 +308,7 @@ TEST_CASE("A node of another domain is not taken for the standard operator of it
 }
 
 TEST_CASE("The output of a ZipMap is its tensor of scores, and a warning gives the labels") {
-  const auto model = [](std::vector<std::string> outputs) {
+  const auto model = [](std::vector<std::string> outputs, OnnxOptions options = AnyOperator()) {
     return ParseOnnxModel(
         OnnxGraph()
             .Input("scores")
@@ -316,8 +316,9 @@ TEST_CASE("The output of a ZipMap is its tensor of scores, and a warning gives t
                   {onnx_bytes::AttributeProto::Ints("classlabels_int64s", {7, 9})}, "zip",
                   "ai.onnx.ml")
             .Output("maps")
+            .Output("scores", {2, 2})
             .Model(),
-        AnyOperator());
+        options);
   };
   const OnnxModel read = model({"maps"});
   CHECK(read.graph.node(0).type() == "Identity");
@@ -330,6 +331,19 @@ TEST_CASE("The output of a ZipMap is its tensor of scores, and a warning gives t
                    model({"maps", "more"});
                  }).message(),
                  "a ZipMap has one input and one output"));
+
+  OnnxOptions columns = AnyOperator();
+  columns.zipmap_columns = true;
+  const OnnxModel split = model({"maps"}, columns);
+  CHECK(split.warnings.empty());
+  CHECK(split.graph.outputs() == std::vector<std::string>{"maps.7", "maps.9", "scores"});
+  CHECK(split.output_types.size() == 3);
+  CHECK(split.output_types[1].dtype == DType::kUndefined);
+  CHECK(split.output_types[2].dtype == DType::kFloat32);
+  CHECK(split.graph.node(1).type() == "Gather");
+  CHECK(split.graph.node(1).outputs() == std::vector<std::string>{"maps.9"});
+  CHECK(split.graph.FindConstant(split.graph.node(1).inputs()[1])->ToVector<int64_t>() ==
+        std::vector<int64_t>{1});
 }
 
 TEST_CASE("Attributes that ONNX's own operators do not have are Errors that name the node") {
@@ -388,6 +402,10 @@ TEST_CASE("A type that opkit cannot hold is an Error that names it") {
   CHECK(What(graph) ==
         "input 'table': it is a map; opkit's values are tensors, sequences and optional ones of "
         "these");
+  graph.Node("DictVectorizer", {"table"}, {"rows"}, {}, "dict", "ai.onnx.ml");
+  CHECK(Contains(What(graph),
+                 "; remove node 'dict' (ai.onnx.ml.DictVectorizer) from the model, make 'rows' an "
+                 "input of it, and compute that tensor in the program"));
   OnnxGraph sparse;
   std::string values;
   protozero::pbf_writer(values).add_message(1, FloatTensor("w", {1}, {1}));

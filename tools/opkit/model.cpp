@@ -412,6 +412,9 @@ void AddModelOptions(CLI::App& app, ModelOptions* options) {
   app.add_flag("--fix-defaults", options->fix_defaults,
                "Makes constants of the inputs that have a default in the model; weights that are "
                "listed as inputs then get the faster kernels for constant weights");
+  app.add_flag("--zipmap-columns", options->zipmap_columns,
+               "Makes an output NAME.LABEL of each column of a ZipMap, in place of one output NAME "
+               "that is a matrix of the scores");
   app.add_flag("--flush-denormals", options->flush_denormals,
                "Takes denormal numbers (below 1.2e-38) as zeros, since many CPUs compute with them "
                "a hundred times slower");
@@ -462,7 +465,8 @@ OnnxModel LoadModel(ModelOptions& options) {
   try {
     OnnxModel model = LoadOnnxModel(
         options.path, {.allow_unknown_operators = !options.partition.partitioners.empty(),
-                       .fix_defaults = options.fix_defaults});
+                       .fix_defaults = options.fix_defaults,
+                       .zipmap_columns = options.zipmap_columns});
     for (const std::string& warning : model.warnings)
       std::fprintf(stderr, "opkit: %s\n", Printable(warning).c_str());
     return model;

@@ -28,6 +28,7 @@ struct ModelOptions {
   int threads = 0;                     // 0: as many as there are CPUs
   uint64_t seed = 0;                   // seed of random inputs
   bool fix_defaults = false;           // see OnnxOptions
+  bool zipmap_columns = false;         // see OnnxOptions
   bool flush_denormals = false;        // see PlanOptions::ScheduleOptions
   bool release_constants = false;  // see PlanOptions::MemoryOptions; for a model with a single plan
   PartitionOptions partition;

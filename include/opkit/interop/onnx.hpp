@@ -25,7 +25,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   after its own inputs. The node reads these values after its own inputs and lists their names in
 //   its attribute `captures`. A node whose graphs read no such values has no `captures`.
 // - A ZipMap of ai.onnx.ml becomes an Identity: its output is the tensor of scores, because opkit
-//   has no maps. OnnxModel::warnings gives the labels of the tensor's columns.
+//   has no maps. OnnxModel::warnings gives the labels of the tensor's columns. With
+//   OnnxOptions::zipmap_columns, each column is an output of its own.
 // - Calls of the model's functions are replaced by the bodies of the functions.
 //
 // Errors name the node or tensor. Throws:

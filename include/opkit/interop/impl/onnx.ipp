@@ -18,8 +18,6 @@ inline OnnxModel BuildOnnxModel(std::string_view bytes, const OnnxOptions& optio
   for (const OnnxOpset& opset : model.about.opsets)
     if (opset.domain.empty()) CheckOnnxOpset(opset.version);
   OnnxFunctionInliner::Run(model, reader, options);
-  for (const OnnxValueProto& output : model.graph.outputs)
-    model.about.output_types.push_back(output.info(OnnxDType(output.type)));
   OnnxContext context{options, model, std::move(source)};
   try {
     model.about.graph = OnnxGraphBuilder(context, model.graph).Build();

@@ -4,6 +4,8 @@
 #ifndef OPKIT_INTEROP_ONNX_BUILDER_HPP_
 #define OPKIT_INTEROP_ONNX_BUILDER_HPP_
 
+#include <map>
+
 #include "opkit/base/algorithm.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/onnx/microsoft_rules.hpp"
@@ -34,7 +36,7 @@ class OnnxGraphBuilder {
       for (const OnnxValueProto& value : *values)
         scope_.Know(value.name, value.info(OnnxDType(value.type)));
     for (size_t i = 0; i < proto_.nodes.size(); ++i) AtNode(i, [&] { Node(proto_.nodes[i]); });
-    for (const OnnxValueProto& output : proto_.outputs) Output(output.name);
+    for (const OnnxValueProto& output : proto_.outputs) Output(output);
     for (const OnnxValueProto* input : defaults_) InputWithDefault(*input);
     static_cast<void>(GraphView(graph()));  // checks for missing values and cycles
     return std::move(graph());
@@ -90,15 +92,27 @@ class OnnxGraphBuilder {
     scope_.Know(input.name, info, /*checked=*/!around_);
     graph().AddInput({input.name, std::move(info)});
   }
-  static TensorInfo TypeOf(const OnnxValueProto& input) {
+  TensorInfo TypeOf(const OnnxValueProto& input) const {
     TensorInfo info;
     AtOnnxPlace("input", input.name, [&] {
       if (*input.other)
         Throw(ErrorCode::kUnsupported, "it is ", input.other,
-              "; opkit's values are tensors, sequences and optional ones of these");
+              "; opkit's values are tensors, sequences and optional ones of these",
+              WhatToGiveInstead(input.name));
       info = input.info(input.type != 0 ? CheckedOnnxDType(input.type) : DType::kUndefined);
     });
     return info;
+  }
+  // Returns the advice for an input of a type that opkit lacks: to compute its reader's result,
+  // such as that of a DictVectorizer, in the program.
+  std::string WhatToGiveInstead(const std::string& input) const {
+    for (size_t i = 0; i < proto_.nodes.size(); ++i)
+      for (const std::string& read : proto_.nodes[i].inputs)
+        if (read == input && !proto_.nodes[i].outputs.empty())
+          return StrCat("; remove ", OnnxNodePlace(proto_.nodes[i], i), " from the model, make '",
+                        proto_.nodes[i].outputs[0],
+                        "' an input of it, and compute that tensor in the program");
+    return "";
   }
   // Makes an input with a default of a constant, which it was while nodes were read. It stays a
   // constant if a rule that rewrites nodes has used its elements.
@@ -113,8 +127,17 @@ class OnnxGraphBuilder {
     graph().RemoveConstant(input.name);
     AtOnnxPlace("input", input.name, [&] { graph().AddInput({input.name, TypeOf(input), value}); });
   }
-  void Output(std::string name) {
+  void Output(const OnnxValueProto& output) {
+    std::string name = output.name;
     Find(name);
+    if (!around_) {
+      if (const auto zipped = zipmaps_.find(name); zipped != zipmaps_.end()) {
+        for (const std::string& column : zipped->second) graph().AddOutput(column);
+        context_.model.about.output_types.resize(graph().outputs().size());
+        return;
+      }
+      context_.model.about.output_types.push_back(output.info(OnnxDType(output.type)));
+    }
     // If an inner graph returns a value twice, the second output gets a name of its own.
     if (around_ && graph().IsOutput(name)) {
       std::string copy = scope_.FreshName(name);
@@ -200,16 +223,35 @@ class OnnxGraphBuilder {
     scope_.AddNode(std::move(def), node.domain, node.opset, node.library);
   }
   // ZipMap makes a map from labels to scores of each row of a tensor. opkit has no maps: the output
-  // is the tensor, and a warning gives the labels of its columns.
+  // is the tensor, and a warning gives the labels of its columns, or each column is an output.
   void ZipMap(const OperatorDef& def) {
     if (def.inputs().size() != 1 || def.outputs().size() != 1)
       Throw(ErrorCode::kInvalidArgument, "a ZipMap has one input and one output");
+    if (context_.options.zipmap_columns && !around_) {
+      SplitZipMap(def);
+      return scope_.AddNode(OperatorDef("Identity", def.inputs(), def.outputs()));
+    }
     std::string labels;
     for (const NamedAttribute& arg : def.args()) labels += StrCat(" ", ToString(arg.value));
     context_.model.about.warnings.push_back(
         StrCat("ZipMap: '", def.outputs()[0],
                "' is the tensor of scores, not maps; its columns are those of the labels", labels));
     scope_.AddNode(OperatorDef("Identity", def.inputs(), def.outputs()));
+  }
+  // Makes a value "map.label" of each column of a ZipMap's tensor.
+  void SplitZipMap(const OperatorDef& def) {
+    auto labels = def.args().Get<std::vector<std::string>>("classlabels_strings", {});
+    for (const int64_t label : def.args().Get<std::vector<int64_t>>("classlabels_int64s", {}))
+      labels.push_back(StrCat(label));
+    if (labels.empty()) Throw(ErrorCode::kInvalidArgument, "a ZipMap has labels, found none");
+    std::vector<std::string>& columns = zipmaps_[def.outputs()[0]];
+    for (const std::string& label : labels) {
+      const auto place = Tensor::Scalar(static_cast<int64_t>(columns.size()));
+      columns.push_back(scope_.FreshName(StrCat(def.outputs()[0], ".", label)));
+      scope_.AddNode(OperatorDef("Gather",
+                                 {def.inputs()[0], scope_.AddConstant(def, "column", place)},
+                                 {columns.back()}, {{"axis", -1}}));
+    }
   }
   // Throws kUnsupported for an attribute that the operator lacks. Compiling would find it, too, but
   // this Error names the model's node.
@@ -304,7 +346,8 @@ class OnnxGraphBuilder {
   OnnxScope scope_;
   NameIndex local_;  // values made here, and outer values that have become inputs or constants
   std::vector<std::string> captures_;
-  std::vector<const OnnxValueProto*> defaults_;  // inputs that are initializers, too
+  std::map<std::string, std::vector<std::string>> zipmaps_;  // the columns of each ZipMap's output
+  std::vector<const OnnxValueProto*> defaults_;              // inputs that are initializers, too
 };
 
 }}}  // namespace opkit::detail

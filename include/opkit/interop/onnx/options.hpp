@@ -22,6 +22,9 @@ struct OnnxOptions {
   // Makes constants of the inputs that have a default: runs can give them no other value. Models
   // whose weights are all listed as inputs then get the passes and kernels for constant weights.
   bool fix_defaults = false;
+  // Replaces an output NAME of the model that a ZipMap makes by an output NAME.LABEL, of shape [N],
+  // for each label. Without this option, NAME is the tensor of scores, of shape [N, labels].
+  bool zipmap_columns = false;
   int max_subgraph_depth = kMaxOnnxDepth;  // also the limit for functions that call functions
   int64_t max_nodes = 1'000'000;           // including subgraphs and inlined functions
 };
@@ -44,9 +47,10 @@ struct OnnxModel {
   std::vector<OnnxOpset> opsets;
   std::vector<std::pair<std::string, std::string>> metadata;
   // The types that the file declares for the graph's outputs; compiling the graph infers them anew.
+  // Nothing is declared for the columns of a ZipMap.
   std::vector<TensorInfo> output_types;
-  // A sentence for each node that only the options allow, for each ZipMap, and for each input whose
-  // default had to become a constant.
+  // A sentence for each node that only the options allow, for each ZipMap that is not split into
+  // columns, and for each input whose default had to become a constant.
   std::vector<std::string> warnings;
 
   // Returns the version of a domain that the model imports; 0 for other domains.
