@@ -74,22 +74,21 @@ void CheckConvolution(const Case& c, bool x_signed, bool w_signed) {
             }
         want.push_back(sum);
       }
-  detail::WindowRuns runs;
-  runs.Set(sizes);
+  detail::PaddedImages padded;
+  padded.Set(sizes);
   detail::PackedRows packed;
   packed.Resize(all, depth);
   for (int64_t row = 0; row < all; ++row) packed.Set(row, w.data() + row * depth, depth, w_signed);
-  const detail::ByteConvolution convolution{sizes,    runs,     packed, x.data(),
-                                            w.data(), c.groups, x_zero, {w_zeros.data(), 1},
-                                            x_signed, w_signed};
-  for (const detail::DotLoop loop : detail::DotLoops()) {
+  const detail::ByteConvolution convolution{
+      sizes, padded, packed, x.data(), c.groups, x_zero, {w_zeros.data(), 1}, x_signed, w_signed};
+  for (const detail::IntegerLoops& loops : detail::AllIntegerLoops()) {
     std::vector<int32_t> found(want.size(), -1);
     convolution.Run(
         [&](int64_t plane, int64_t pixel, int64_t count, const int32_t* sums) {
           for (int64_t j = 0; j < count; ++j)
             found[static_cast<size_t>(plane * sizes.output_pixels + pixel + j)] = sums[j];
         },
-        loop);
+        loops);
     CHECK(found == want);
   }
 }

@@ -44,14 +44,14 @@ void CheckProduct(int64_t m, int64_t k, int64_t n, bool a_signed, bool b_signed,
   columns.Pack({b.data(), k, n, b_signed});
   const detail::IntegerProduct product{
       rows, columns, m, {a_zero.data(), lines}, {b_zero.data(), lines}, a_signed, b_signed};
-  for (const detail::DotLoop loop : detail::DotLoops()) {
+  for (const detail::IntegerLoops& loops : detail::AllIntegerLoops()) {
     std::vector<int32_t> found(want.size(), -1);
     product.Run(
         [&](int64_t row, int64_t column, int64_t count, const int32_t* sums) {
           for (int64_t j = 0; j < count; ++j)
             found[static_cast<size_t>(row * n + column + j)] = sums[j];
         },
-        loop);
+        loops);
     CHECK(found == want);
   }
 }

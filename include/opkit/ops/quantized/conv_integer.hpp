@@ -57,7 +57,7 @@ class IntegerConvOpBase : public StandardOperator {
     const bool x_signed = x.dtype() == DType::kInt8, w_signed = w.dtype() == DType::kInt8;
     const auto* kernels = static_cast<const uint8_t*>(w.raw_data());
     if (x.shape() != x_shape_ || w.shape() != w_shape_) {
-      runs_.Set(sizes);
+      padded_.Set(sizes);
       x_shape_ = x.shape();
       w_shape_ = w.shape();
       is_packed_ = false;
@@ -68,21 +68,27 @@ class IntegerConvOpBase : public StandardOperator {
         packed_.Set(row, kernels + row * depth, depth, w_signed);
       is_packed_ = true;
     }
-    const detail::ByteConvolution convolution{
-        sizes,    runs_,   packed_,    static_cast<const uint8_t*>(x.raw_data()),
-        kernels,  groups_, x_zeros[0], {w_zeros.data(), w_zeros.size() > 1},
-        x_signed, w_signed};
-    convolution.Run(store, loop_);
+    const detail::ByteConvolution convolution{sizes,
+                                              padded_,
+                                              packed_,
+                                              static_cast<const uint8_t*>(x.raw_data()),
+                                              groups_,
+                                              x_zeros[0],
+                                              {w_zeros.data(), w_zeros.size() > 1},
+                                              x_signed,
+                                              w_signed};
+    convolution.Run(store, loops_);
   }
+
+  const detail::IntegerLoops loops_ = detail::AllIntegerLoops()[0];
 
  private:
   const WindowAttributes attributes_{def()};
   const int64_t groups_ = detail::ConvGroups(def());
   Shape x_shape_, w_shape_;
-  detail::WindowRuns runs_;
+  detail::PaddedImages padded_;
   bool is_packed_ = false;
   detail::PackedRows packed_;  // a row for each output channel
-  const detail::DotLoop loop_ = detail::DotLoops()[0];
 };
 
 class ConvIntegerOp final : public IntegerConvOpBase {
@@ -133,11 +139,8 @@ class QLinearConvOp final : public IntegerConvOpBase {
       Convolve(DenseInput(0), DenseInput(3), &DenseInput(2), &DenseInput(5),
                [&](int64_t plane, int64_t pixel, int64_t count, const int32_t* sums) {
                  const int64_t channel = plane % channels;
-                 int32_t biased[detail::WindowRuns::kPixels];
-                 const auto added = bias ? static_cast<uint32_t>(bias[channel]) : 0;
-                 for (int64_t j = 0; j < count; ++j)
-                   biased[j] = static_cast<int32_t>(static_cast<uint32_t>(sums[j]) + added);
-                 detail::QuantizeSums<T>(biased, &factors[detail::Index(channel)], 0, zero, count,
+                 detail::QuantizeSums<T>(loops_, sums, bias ? bias[channel] : 0,
+                                         &factors[detail::Index(channel)], 0, zero, count,
                                          out + plane * pixels + pixel);
                });
     });

@@ -240,7 +240,7 @@ class DynamicQuantizeLstmOp final : public RecurrentOpBase<LstmLayer> {
             for (int64_t j = 0; j < count; ++j)
               out[j] = from[j] + static_cast<float>(sums[j]) * (a_scale * *scales);
         },
-        loop_);
+        loops_);
   }
   void RunDirection(const RecurrentSizes& sizes, const std::vector<int64_t>& lengths, int64_t d,
                     float* y) {
@@ -302,7 +302,7 @@ class DynamicQuantizeLstmOp final : public RecurrentOpBase<LstmLayer> {
   std::vector<float> h_, c_, of_x_, gates_;
   std::vector<uint8_t> bytes_;
   detail::PackedRows rows_;
-  const detail::DotLoop loop_ = detail::DotLoops()[0];
+  const detail::IntegerLoops loops_ = detail::AllIntegerLoops()[0];
 };
 
 OPKIT_DOMAIN_OPERATOR("com.microsoft", DynamicQuantizeLSTM, kNone, DynamicQuantizeLstmOp)

@@ -105,7 +105,7 @@ class IntegerMatMulOpBase : public StandardOperator {
       const int64_t first = static_cast<int64_t>(p) * m;
       product.Run([&](int64_t row, int64_t column, int64_t count,
                       const int32_t* sums) { store(first + row, column, count, sums); },
-                  loop_);
+                  loops_);
     }
   }
   // Returns elements of a list for the lines of matrix number `matrix`: one for all, one for each
@@ -119,10 +119,11 @@ class IntegerMatMulOpBase : public StandardOperator {
     return static_cast<int64_t>(values) > lines && values > 1 ? matrix * lines : 0;
   }
 
+  const detail::IntegerLoops loops_ = detail::AllIntegerLoops()[0];
+
  private:
   std::vector<detail::PackedColumns> packed_;  // one for each matrix of B
   detail::PackedRows rows_;
-  const detail::DotLoop loop_ = detail::DotLoops()[0];
 };
 
 class MatMulIntegerOp final : public IntegerMatMulOpBase {
@@ -185,7 +186,7 @@ class QLinearMatMulOp final : public IntegerMatMulOpBase {
                 of_columns[j] = a_scale[detail::Index(at)] * factors[by_column ? j : 0] / y_scale;
               factors = of_columns;
             }
-            detail::QuantizeSums<T>(sums, factors, by_column || by_row, zero, count,
+            detail::QuantizeSums<T>(loops_, sums, 0, factors, by_column || by_row, zero, count,
                                     out + row * n + column);
           });
     });

@@ -55,23 +55,6 @@ T Quantize(float scaled, float zero_point, float lowest = (std::numeric_limits<T
       static_cast<int32_t>(RoundToEven(above < high ? above : high) + zero_point));
 }
 
-// Stores Quantize(sums[j] * factors[j * step], zero_point) for at most 64 sums.
-template <class T>
-void QuantizeSums(const int32_t* sums, const float* factors, int64_t step, float zero_point,
-                  int64_t count, T* out) {
-  // Bytes of `out` could be those of the other arguments, for all the compiler knows.
-  T bytes[64];
-  if (step == 0) {
-    const float factor = *factors;
-    for (int64_t j = 0; j < count; ++j)
-      bytes[j] = Quantize<T>(static_cast<float>(sums[j]) * factor, zero_point);
-  } else {
-    for (int64_t j = 0; j < count; ++j)
-      bytes[j] = Quantize<T>(static_cast<float>(sums[j]) * factors[j], zero_point);
-  }
-  std::memcpy(out, bytes, static_cast<size_t>(count) * sizeof(T));
-}
-
 // A run of elements that is converted at once.
 inline constexpr int64_t kQuantizedBlock = 256;
 
