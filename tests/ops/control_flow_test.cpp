@@ -2,6 +2,7 @@
 #include "opkit/ops/control_flow.hpp"
 
 #include "data_movement.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
 #include "opkit/graph/passes.hpp"
 #include "opkit/op/function/function_operator.hpp"
 #include "opkit/ops/concat.hpp"
@@ -363,6 +364,31 @@ TEST_CASE("a node that does not fit its branches is refused") {
   CHECK(Contains(refused(two), "'then_branch' has 1 outputs, expected those of the node, 2"));
   CHECK(Contains(refused(If({"x"}, negate, Branch({"x"}, OperatorDef("Unheard", {"x"}, {"y"})))),
                  "no operator 'Unheard'"));
+}
+
+TEST_CASE("the gradient runs the branch that was taken backwards") {
+  Graph square;
+  square.AddInput("x", DType::kUndefined, {});
+  square.AddNode(OperatorDef("Mul", {"x", "x"}, {"y"}));
+  square.AddOutput("y");
+  // Both branches have two captured values, and each reads one of them.
+  const OperatorDef def =
+      If({"x", "z"}, std::move(square), Branch({"z"}, OperatorDef("Neg", {"z"}, {"y"})));
+  Graph g;
+  g.AddInput("condition", DType::kBool, Shape{});
+  for (const char* name : {"x", "z"}) g.AddInput(name, DType::kFloat32, Shape{2});
+  g.AddNode(def);
+  g.AddNode(OperatorDef("ReduceSum", {"out"}, {"loss"}, {{"keepdims", 0}}));
+  const GradientMap gradients = AddGradients(g, "loss", {"x", "z"});
+  for (const auto& [name, gradient] : gradients) g.AddOutput(gradient.dense);
+  Executor executor(Compile(g));
+  for (const bool taken : {true, false}) {
+    const auto out = executor.Run({{"condition", Tensor::Scalar(taken)},
+                                   {"x", Tensor::From<float>({2}, {3, -2})},
+                                   {"z", Tensor::From<float>({2}, {5, 7})}});
+    CHECK(FloatsOf(out.Get(gradients.at("x").dense)) == (taken ? Floats{6, -4} : Floats{0, 0}));
+    CHECK(FloatsOf(out.Get(gradients.at("z").dense)) == (taken ? Floats{0, 0} : Floats{-1, -1}));
+  }
 }
 
 TEST_CASE("the condition is one bool") {

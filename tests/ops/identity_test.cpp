@@ -104,5 +104,19 @@ TEST_CASE("Dropout keeps the promises of its schema") {
   OPKIT_CHECK_OPERATOR("Dropout", options);
 }
 
+TEST_CASE("Dropout gives the gradient of kept elements, which only its mask shows") {
+  const Tensor x = Tensor::From<double>({2, 3}, {1, 2, 3, 4, 5, 6});
+  for (const bool training : {true, false}) {
+    const auto result = CheckGradient(
+        OperatorDef("Dropout", {"x", "ratio", "training"}, {"y", "mask"}, {{"seed", 3}}),
+        {x, Tensor::Scalar(0.25f), Tensor::Scalar(training)}, {.inputs = {0}});
+    CHECK_MESSAGE(result.ok(), ToString(result));
+  }
+  const OperatorDef bare("Dropout", {"x", "", "training"}, {"y"});
+  const Error error = ErrorOf([&] { GetGradientForOp(bare, {GradientValue("g")}); });
+  CHECK(error.code() == ErrorCode::kUnsupported);
+  CHECK(Contains(error.message(), "only if the node has its second output, the mask"));
+}
+
 }  // namespace
 }  // namespace identity_test

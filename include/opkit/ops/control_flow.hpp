@@ -1,12 +1,15 @@
 // If: runs one of the two graphs ("branches") of its node. The base class BodyOperator runs the
-// graphs.
+// graphs. Its gradient is an If whose branches run those of the node again and then backwards.
 #ifndef OPKIT_OPS_CONTROL_FLOW_HPP_
 #define OPKIT_OPS_CONTROL_FLOW_HPP_
 
 #include "opkit/base/algorithm.hpp"
 #include "opkit/graph/body_inference.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
+#include "opkit/graph/passes/dead_nodes.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/ops/support/body_operator.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -111,6 +114,94 @@ inline void InferIf(InferenceContext& c) {
   }
 }
 
+// Builds the gradient of one branch: a graph that reads what the branch reads and the gradients of
+// the node's outputs.
+class IfBranchBackward {
+ public:
+  // `seeds[o]` is the name for the gradient of output o; empty if it has none. No branch has a
+  // value of that name.
+  IfBranchBackward(const Graph& branch, const std::vector<std::string>& seeds) : graph_(branch) {
+    GradientOptions options;
+    options.allow_none = true;
+    for (size_t o = 0; o < seeds.size(); ++o) {
+      if (seeds[o].empty()) continue;
+      std::string made = graph_.FreshName(branch.outputs()[o] + "_made");
+      graph_.AddNode(OperatorDef("Identity", {branch.outputs()[o]}, {made}));
+      graph_.AddInput(seeds[o], DType::kUndefined, {});
+      options.more_seeds.emplace_back(std::move(made), seeds[o]);
+    }
+    std::vector<std::string> wanted;
+    for (const Graph::Input& input : branch.inputs())
+      if (input.info.dtype != DType::kBool && !IsInteger(input.info.dtype))
+        wanted.push_back(input.name);
+    for (const std::string& output : branch.outputs()) graph_.RemoveOutput(output);
+    if (wanted.empty()) return;
+    const auto [loss, seed] = options.more_seeds.front();
+    options.seed = seed;
+    options.more_seeds.erase(options.more_seeds.begin());
+    gradients_ = AddGradients(graph_, loss, wanted, options);
+  }
+  bool Has(const std::string& capture) const {
+    const auto found = gradients_.find(capture);
+    return found != gradients_.end() && !found->second.IsEmpty();
+  }
+  // Adds an output: the gradient of a captured value, or zeros if the branch has none.
+  void Return(const std::string& capture) {
+    std::string name = graph_.FreshName(capture + "_grad_out");
+    if (Has(capture)) {
+      const GradientValue& gradient = gradients_.at(capture);
+      if (gradient.IsSparse())
+        Throw(ErrorCode::kUnsupported, "If: the gradient of the captured value '", capture,
+              "' is sparse; the gradients of a branch are dense");
+      graph_.AddNode(OperatorDef("Identity", {gradient.dense}, {name}));
+    } else {
+      if (!graph_.FindInput(capture)) graph_.AddInput(capture, DType::kUndefined, {});
+      graph_.AddNode(OperatorDef("ZerosLike", {capture}, {name}));
+    }
+    graph_.AddOutput(std::move(name));
+  }
+  Graph Take() const { return RemoveDeadNodes(graph_); }
+
+ private:
+  Graph graph_;
+  GradientMap gradients_;
+};
+
+OPKIT_NODE_GRADIENT(If) {
+  const NodeBody branches[] = {IfBranchOf(Def(), kIfBranches[0]),
+                               IfBranchOf(Def(), kIfBranches[1])};
+  auto captures = Def().args().Get<std::vector<std::string>>("captures", {});
+  const size_t captured = captures.size();
+  OperatorDef node("If", Def().inputs(), {});
+  std::vector<std::string> seeds;
+  for (size_t o = 0; o < Def().outputs().size(); ++o) {
+    const GradientValue& given = GradOut(static_cast<int>(o));
+    seeds.emplace_back();
+    if (given.IsEmpty()) continue;
+    if (given.IsSparse())
+      Throw(ErrorCode::kUnsupported, "the gradient of output ", o,
+            " is sparse; those of If are dense");
+    std::string name = StrCat("grad_given_", o);
+    while (branches[0].graph->HasValue(name) || branches[1].graph->HasValue(name) ||
+           Contains(captures, name))
+      name += "_";
+    seeds.back() = name;
+    captures.push_back(name);
+    node.Input(given.dense);
+  }
+  IfBranchBackward then(*branches[0].graph, seeds), otherwise(*branches[1].graph, seeds);
+  for (size_t i = 0; i < captured; ++i)
+    if (then.Has(captures[i]) || otherwise.Has(captures[i])) {
+      then.Return(captures[i]);
+      otherwise.Return(captures[i]);
+      node.Output(GI(static_cast<int>(i) + 1));
+    }
+  if (node.outputs().empty()) return;
+  node.Arg("captures", captures);
+  node.Subgraph(kIfBranches[0], MakeSubgraph(then.Take()));
+  AddNode(std::move(node.Subgraph(kIfBranches[1], MakeSubgraph(otherwise.Take()))));
+}
+
 }  // namespace detail
 
 class IfOp final : public BodyOperator {
@@ -122,7 +213,7 @@ class IfOp final : public BodyOperator {
   bool RunOnDevice() override { return RunBody(detail::IfCondition(Input(0)) ? 0 : 1), true; }
 };
 
-OPKIT_STANDARD_OPERATOR(If, kNotImplemented, IfOp)
+OPKIT_STANDARD_OPERATOR(If, kMaker, IfOp)
     .NumInputs(1, 1 << 20)
     .NumOutputs(1, 1 << 20)
     .Input(0, "cond", "one element", {DType::kBool})

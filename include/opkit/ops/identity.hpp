@@ -75,6 +75,19 @@ class MersenneTwister {
 };
 
 OPKIT_NODE_GRADIENT(Identity) { SetDense(0, GO(0)); }
+// Which elements a run has dropped is known only from its mask.
+OPKIT_NODE_GRADIENT(Dropout) {
+  if (!HasI(2)) return SetDense(0, GO(0));
+  if (Def().outputs().size() < 2 || O(1).empty())
+    Throw(ErrorCode::kUnsupported,
+          "Dropout with training_mode has a gradient only if the node has its second output, the "
+          "mask: name it");
+  const std::string one = Number(1, GO(0));
+  const std::string ratio = HasI(1) ? Node("CastLike", {I(1), GO(0)}) : Number(0.5f, GO(0));
+  const std::string scale = Node("Reciprocal", {Node("Sub", {one, ratio})});
+  const std::string slope = Node("Mul", {GO(0), Node("Where", {I(2), scale, one})});
+  GiveSummed(0, Masked(O(1), slope));
+}
 
 }  // namespace detail
 
@@ -139,7 +152,7 @@ class DropoutOp final : public StandardOperator {
   detail::RunSeeds seeds_;
 };
 
-OPKIT_STANDARD_OPERATOR(Dropout, kNotImplemented, DropoutOp)
+OPKIT_STANDARD_OPERATOR(Dropout, kMaker, DropoutOp)
     .Doc(
         "In inference the output is the data. In training elements are dropped at random, the "
         "others are scaled by 1 / (1 - ratio). With a seed every run drops the same ones.")

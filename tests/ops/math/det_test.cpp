@@ -37,5 +37,14 @@ TEST_CASE("the operator keeps the promises of its schema") {
   CheckNode(OperatorDef("Det", {"x"}, {"y"}), {RandomTensor({2, 3, 3}, DType::kFloat32)});
 }
 
+TEST_CASE("the gradient is made of cofactors, of singular matrices too") {
+  const Tensor x = Tensor::From<float>({2, 2, 2}, {1, 2, 2, 4, 0, 0, 0, 0});
+  const Tensor dy = Tensor::From<float>({2}, {2, 1});
+  CHECK(Invoke("DetGradient", {x, dy})[0].ToVector<float>() == Floats{8, -4, -4, 2, 0, 0, 0, 0});
+  CHECK(Invoke("DetGradient", {Counting({1, 1}), Tensor::Scalar(3.f)})[0].ToVector<float>() ==
+        Floats{3});
+  CHECK(HasGradient("Det"));
+}
+
 }  // namespace
 }  // namespace det_test

@@ -178,5 +178,30 @@ TEST_CASE("the operator keeps the promises of its schema") {
             {Counting({3, 4}), kNone, kNone, List({5, 2})});
 }
 
+TEST_CASE("gradients of larger and smaller images in each mode") {
+  const Tensor x = Random({1, 2, 3, 4}, 1, DType::kFloat64);
+  const Tensor roi = Tensor::From<float>({8}, {0, 0, -0.25f, 0.1f, 1, 1, 1.5f, 0.9f});
+  const Tensor sizes = Tensor::From<int64_t>({4}, {1, 2, 7, 3});
+  for (const char* mode : {"nearest", "linear", "cubic"})
+    for (const auto& [coordinates, more] :
+         {std::pair<const char*, Arguments>{"half_pixel", {}},
+          {"align_corners", {{"exclude_outside", 1}}},
+          {"half_pixel", {{"antialias", 1}}},
+          {"tf_crop_and_resize", {{"extrapolation_value", 3.f}}}}) {
+      if (mode == std::string("nearest") && more.Has("antialias")) continue;
+      CAPTURE(mode);
+      CAPTURE(coordinates);
+      OperatorDef def("Resize", {"x", "roi", "", "sizes"}, {"y"}, more);
+      def.Arg("mode", mode).Arg("coordinate_transformation_mode", coordinates);
+      const auto result = CheckGradient(def, {x, roi, Tensor(), sizes}, {.inputs = {0}});
+      CHECK_MESSAGE(result.ok(), ToString(result));
+    }
+  const OperatorDef scaled("Resize", {"x", "", "scales"}, {"y"},
+                           {{"mode", "linear"}, {"axes", Ints{2}}});
+  const auto result =
+      CheckGradient(scaled, {x, Tensor(), Tensor::From<float>({1}, {0.7f})}, {.inputs = {0}});
+  CHECK_MESSAGE(result.ok(), ToString(result));
+}
+
 }  // namespace
 }  // namespace resize_test

@@ -61,6 +61,7 @@ TEST_CASE("wrong shapes and positions are refused") {
 TEST_CASE("the operator keeps the promises of its schema") {
   CheckNode(OperatorDef("RotaryEmbedding", {"x", "c", "s", "p"}, {"y"}),
             {Counting({1, 2, 2, 2}), kCosines, kSines, Positions({1, 0})});
+  CHECK(HasGradient("RotaryEmbedding"));
 }
 
 }  // namespace

@@ -36,6 +36,9 @@ TEST_CASE("shapes are inferred, and wrong ones refused") {
 TEST_CASE("the operator keeps the promises of its schema") {
   CheckNode(OperatorDef("AffineGrid", {"t", "s"}, {"y"}),
             {Counting({2, 2, 3}), List({2, 1, 3, 2})});
+  CheckNode(OperatorDef("AffineGrid", {"t", "s"}, {"y"}, {{"align_corners", 1}}),
+            {Counting({1, 3, 4}), List({1, 1, 2, 3, 2})});
+  CHECK(HasGradient("AffineGrid"));
 }
 
 }  // namespace

@@ -35,6 +35,9 @@ TEST_CASE("shapes are inferred, and wrong ones refused") {
 
 TEST_CASE("the operator keeps the promises of its schema") {
   CheckNode(OperatorDef("CenterCropPad", {"x", "s"}, {"y"}), {Counting({2, 5}), List({3, 2})});
+  CheckNode(OperatorDef("CenterCropPad", {"x", "s"}, {"y"}, {{"axes", Ints{-1, 0}}}),
+            {Counting({2, 2, 5}), List({8, 3})});
+  CHECK(HasGradient("CenterCropPad"));
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ TEST_CASE("shapes are inferred, and wrong ones refused") {
 TEST_CASE("the operator keeps the promises of its schema") {
   CheckNode(OperatorDef("Col2Im", {"x", "i", "b"}, {"y"}, {{"pads", {0, 1, 0, 0}}}),
             {Counting({2, 4, 6}), List({3, 3}), List({2, 2})});
+  CHECK(HasGradient("Col2Im"));
 }
 
 }  // namespace

@@ -68,5 +68,30 @@ TEST_CASE("the operator keeps the promises of its schema") {
             {Counting({1, 2, 3, 2}), Tensor::From<float>({1, 2, 1, 2}, {0.1f, -0.2f, 0.8f, 2})});
 }
 
+TEST_CASE("gradients of the image and of positions inside and outside of it") {
+  const Tensor x = RandomTensor({2, 2, 3, 4}, DType::kFloat64);
+  // No position is at a kink: a whole or a half element, or an end.
+  const Tensor grid =
+      Tensor::From<double>({2, 2, 1, 2}, {-0.61, 0.13, 0.83, -0.29, -1.37, 0.41, 0.07, 1.73});
+  for (const char* mode : {"linear", "nearest", "cubic"})
+    for (const char* padding : {"zeros", "border", "reflection"})
+      for (const int align : {0, 1}) {
+        CAPTURE(mode);
+        CAPTURE(padding);
+        CAPTURE(align);
+        const auto result = CheckGradient(
+            OperatorDef("GridSample", {"x", "g"}, {"y"},
+                        {{"mode", mode}, {"padding_mode", padding}, {"align_corners", align}}),
+            {x, grid}, {.inputs = {0, 1}});
+        CHECK_MESSAGE(result.ok(), ToString(result));
+      }
+  const auto volume =
+      CheckGradient(OperatorDef("GridSample", {"x", "g"}, {"y"}),
+                    {RandomTensor({1, 1, 2, 3, 2}, DType::kFloat64),
+                     Tensor::From<double>({1, 1, 1, 2, 3}, {-0.61, 0.13, 0.83, -0.29, 0.37, 0.41})},
+                    {.inputs = {0, 1}});
+  CHECK_MESSAGE(volume.ok(), ToString(volume));
+}
+
 }  // namespace
 }  // namespace grid_sample_test

@@ -144,6 +144,26 @@ class InstanceNormalizationGradient final : public NormalizationGradient {
 };
 OPKIT_REGISTER_GRADIENT(InstanceNormalization, InstanceNormalizationGradient);
 
+class LrnGradient final : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+
+ private:
+  void Make() override { Give(0, "LRNGradient", {I(0), GO(0)}, Def().args()); }
+};
+OPKIT_REGISTER_GRADIENT(LRN, LrnGradient);
+
+inline void FillLrnSchema(OpSchema& schema) {
+  schema.Arg<float>("alpha", "scale of the squares", 1e-4f)
+      .Arg<float>("beta", "exponent", 0.75f)
+      .Arg<float>("bias", "added to the squares", 1.f)
+      .RequiredArg<int64_t>("size", "channels that are summed over")
+      .Cost([](const OperatorDef& def, auto& inputs, auto& outputs) {
+        const auto size = static_cast<uint64_t>(def.args().Get<int64_t>("size", 1));
+        return TrafficCost((2 * size + 4) * OpSchema::Elements(inputs[0]), inputs, outputs);
+      });
+}
+
 }  // namespace detail
 
 // The base of the kernels of BatchNormalization.
@@ -303,6 +323,48 @@ class LrnOp final : public LrnOpBase {
   }
 };
 
+// Computes the gradient of LRN: with d the divisor's base and t = dY X d^(-beta - 1) it is
+// dY d^-beta - 2 alpha beta / size X sum(t), summed over the channels whose base depends on X.
+class LrnGradientOp final : public LrnOpBase {
+ public:
+  using LrnOpBase::LrnOpBase;
+
+  bool RunOnDevice() override {
+    return Visit<FloatTypes>([&]<class T>() {
+      const Tensor &x = DenseInput(0), &dy = DenseInput(1);
+      Tensor* dx = InferredOutput(0);
+      if (dx->numel() == 0) return;
+      const int64_t channels = x.dim(1), pixels = x.shape().NumelBetween(2, x.rank());
+      const T *in = x.data<T>(), *slope = dy.data<T>();
+      T* out = dx->mutable_data<T>();
+      const double rate = alpha_ / static_cast<double>(size_);
+      ParallelForRange(x.dim(0) * pixels, kAutoGrain, [&](int64_t begin, int64_t end) {
+        std::vector<double> sums(static_cast<size_t>(channels)), bases = sums;
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t first = i / pixels * channels * pixels + i % pixels;
+          const auto at = [&](const T* data, int64_t c) {
+            return static_cast<double>(data[first + c * pixels]);
+          };
+          sums.assign(sums.size(), 0);
+          for (int64_t c = 0; c < channels; ++c) {
+            double squares = 0;
+            for (int64_t k = FirstChannel(c); k < EndChannel(c, channels); ++k)
+              squares += at(in, k) * at(in, k);
+            const double base = bases[detail::Index(c)] = bias_ + rate * squares;
+            const double t = at(slope, c) * at(in, c) * std::pow(base, -beta_ - 1);
+            for (int64_t k = FirstChannel(c); k < EndChannel(c, channels); ++k)
+              sums[detail::Index(k)] += t;
+          }
+          for (int64_t c = 0; c < channels; ++c)
+            out[first + c * pixels] =
+                static_cast<T>(at(slope, c) * std::pow(bases[detail::Index(c)], -beta_) -
+                               2 * rate * beta_ * at(in, c) * sums[detail::Index(c)]);
+        }
+      });
+    });
+  }
+};
+
 OPKIT_STANDARD_OPERATOR(BatchNormalization, kMaker, BatchNormalizationOp)
     .Doc(
         "(X - mean) / sqrt(variance + epsilon) * scale + B, channel by channel; with training_mode "
@@ -343,20 +405,26 @@ OPKIT_STANDARD_OPERATOR(InstanceNormalization, kMaker, InstanceNormalizationOp)
     .Infer(&detail::InferInstanceNormalization)
     .PointwiseCost(6);
 
-OPKIT_STANDARD_OPERATOR(LRN, kNotImplemented, LrnOp)
+OPKIT_STANDARD_OPERATOR(LRN, kMaker, LrnOp)
     .Doc(
         "Local response normalization: X / (bias + alpha / size * sum)^beta, where sum is of the "
         "squares of the same pixel in `size` neighbouring channels.")
     .Input(0, "X", "[N, C, D1, ..., Dn]", FloatTypes::DTypes())
     .Output(0, "Y", "as X")
-    .Arg<float>("alpha", "scale of the squares", 1e-4f)
-    .Arg<float>("beta", "exponent", 0.75f)
-    .Arg<float>("bias", "added to the squares", 1.f)
-    .RequiredArg<int64_t>("size", "channels that are summed over")
-    .Infer(&detail::InferLrn)
-    .Cost([](const OperatorDef& def, auto& inputs, auto& outputs) {
-      const auto size = static_cast<uint64_t>(def.args().Get<int64_t>("size", 1));
-      return TrafficCost((2 * size + 4) * OpSchema::Elements(inputs[0]), inputs, outputs);
+    .FillUsing(detail::FillLrnSchema)
+    .Infer(&detail::InferLrn);
+
+OPKIT_STANDARD_OPERATOR(LRNGradient, kNotImplemented, LrnGradientOp)
+    .Private()
+    .Doc("The gradient of LRN, from that of the result.")
+    .NumInputs(2)
+    .Input(0, "X", "of LRN", FloatTypes::DTypes())
+    .Input(1, "dY", "of the type and shape of X")
+    .Output(0, "dX", "as X")
+    .FillUsing(detail::FillLrnSchema)
+    .Infer([](InferenceContext& c) {
+      detail::InferLrn(c);
+      c.SetInput(1, c.input_dtype(0), c.input_shape(0));
     });
 
 }}  // namespace opkit

@@ -5,8 +5,10 @@
 #define OPKIT_OPS_NN_RESIZE_HPP_
 
 #include "opkit/ops/support/axes.hpp"
+#include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/resize_axis.hpp"
 #include "opkit/ops/support/table_copy.hpp"
 
@@ -76,7 +78,8 @@ inline bool ResizeInputGiven(const InferenceContext& c, int i) {
   return c.HasInput(i) && !(c.input_shape(i).is_known() && c.input_shape(i).ToShape().numel() == 0);
 }
 
-inline void InferResize(InferenceContext& c) {
+// Returns the shape of the output as far as it is known.
+inline SymbolicShape ResizeOutputShape(InferenceContext& c) {
   const ResizeRules rules(c.args());
   const SymbolicShape& input = c.input_shape(0);
   const bool has_scales = ResizeInputGiven(c, 2), has_sizes = ResizeInputGiven(c, 3);
@@ -85,7 +88,7 @@ inline void InferResize(InferenceContext& c) {
   if (has_scales == has_sizes && !open)
     Throw(ErrorCode::kInvalidArgument, "Resize needs either 'scales' or 'sizes', found ",
           has_scales ? "both" : "none");
-  if (!input.has_rank()) return c.SetOutput(0, c.input_dtype(0), {});
+  if (!input.has_rank()) return {};
   SymbolicShape shape = input;
   for (const int axis : ResizedAxes(rules, input.rank())) shape[axis] = Dim();
   const auto sizes = has_sizes ? KnownIntegerList(c, 3, "sizes") : std::nullopt;
@@ -105,7 +108,10 @@ inline void InferResize(InferenceContext& c) {
         shape[named[i]] = (*sizes)[static_cast<int>(i)];
     }
   }
-  c.SetOutput(0, c.input_dtype(0), shape);
+  return shape;
+}
+inline void InferResize(InferenceContext& c) {
+  c.SetOutput(0, c.input_dtype(0), ResizeOutputShape(c));
 }
 
 // The extents of a pass over one axis: from [outer, input, inner] to [outer, output, inner].
@@ -182,12 +188,15 @@ T FromWide(Wide value) {
 
 }  // namespace detail
 
-class ResizeOp final : public StandardOperator {
+// The base of Resize and of its gradient.
+class ResizeOpBase : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
-  bool RunOnDevice() override {
-    const Tensor& x = DenseInput(0);
-    Tensor* y = InferredOutput(0);
+
+ protected:
+  // Returns the axes of this run, whose inputs must have passed inference.
+  std::vector<ResizeAxis> FindAxes() {
+    const Tensor& x = Input(0);
     std::vector<float> scales;
     Dims sizes;
     const bool by_scales = HasInput(2) && Input(2).numel() > 0;
@@ -197,9 +206,34 @@ class ResizeOp final : public StandardOperator {
       sizes = IntegerList(Input(3), "sizes");
     const auto found = detail::ResizeAxesOf(rules_, x.shape(), by_scales ? &scales : nullptr,
                                             by_scales ? nullptr : &sizes);
-    axes_.clear();
-    for (const auto& axis : found) axes_.push_back(*axis);
-    if (rules_.coordinates == ResizeCoordinates::kTfCropAndResize) ReadRegion(x.rank());
+    std::vector<ResizeAxis> axes;
+    for (const auto& axis : found) axes.push_back(*axis);
+    if (rules_.coordinates == ResizeCoordinates::kTfCropAndResize) ReadRegion(axes);
+    return axes;
+  }
+
+  const ResizeRules rules_{def().args()};
+
+ private:
+  void ReadRegion(std::vector<ResizeAxis>& all) {
+    const std::vector<int> axes = detail::ResizedAxes(rules_, static_cast<int>(all.size()));
+    std::vector<float> region;
+    if (HasInput(1)) region = detail::FloatList(Input(1), "roi");
+    detail::CheckResizeList("roi", region.size(), 2 * axes.size());
+    for (size_t i = 0; i < axes.size(); ++i) {
+      all[detail::Index(axes[i])].roi_begin = region[i];
+      all[detail::Index(axes[i])].roi_end = region[axes.size() + i];
+    }
+  }
+};
+
+class ResizeOp final : public ResizeOpBase {
+ public:
+  using ResizeOpBase::ResizeOpBase;
+  bool RunOnDevice() override {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    axes_ = FindAxes();
     if (y->numel() == 0) return true;
     if (rules_.mode == ResizeMode::kNearest) return RunNearest(x, *y);
     using WideTypes = ElementTypes<double, int32_t, int64_t, uint32_t, uint64_t>;
@@ -207,16 +241,6 @@ class ResizeOp final : public StandardOperator {
   }
 
  private:
-  void ReadRegion(int rank) {
-    const std::vector<int> axes = detail::ResizedAxes(rules_, rank);
-    std::vector<float> region;
-    if (HasInput(1)) region = detail::FloatList(Input(1), "roi");
-    detail::CheckResizeList("roi", region.size(), 2 * axes.size());
-    for (size_t i = 0; i < axes.size(); ++i) {
-      axes_[detail::Index(axes[i])].roi_begin = region[i];
-      axes_[detail::Index(axes[i])].roi_end = region[axes.size() + i];
-    }
-  }
   bool RunNearest(const Tensor& x, Tensor& y) {
     const int64_t item = ItemSize(x.dtype());
     if (weighed_ != axes_ || item_ != item) PrepareNearest(item);
@@ -340,7 +364,6 @@ class ResizeOp final : public StandardOperator {
     }
   }
 
-  const ResizeRules rules_{def().args()};
   // `axes_`: the axes of this run. `weighed_`: the axes for which the members below were computed.
   std::vector<ResizeAxis> axes_, weighed_;
   std::vector<ResizeWeights> weights_;
@@ -352,36 +375,122 @@ class ResizeOp final : public StandardOperator {
   StridedCopy fill_;
 };
 
-OPKIT_STANDARD_OPERATOR(Resize, kNotImplemented, ResizeOp)
+// Gives each element of X the weighted sum of the gradients of the elements of Y that are made of
+// it: one pass for each axis. Computes in double.
+class ResizeGradientOp final : public ResizeOpBase {
+ public:
+  using ResizeOpBase::ResizeOpBase;
+  bool RunOnDevice() override {
+    const Tensor& dy = DenseInput(4);
+    Tensor* dx = InferredOutput(0);
+    const std::vector<ResizeAxis> axes = FindAxes();
+    std::vector<double> slopes = detail::NumbersOf<double>(dy);
+    std::vector<int64_t> extents = dy.shape().vec();
+    for (size_t i = 0; i < axes.size() && dx->numel() > 0; ++i) {
+      detail::ResizeExtents pass{.input = axes[i].input, .output = axes[i].output};
+      for (size_t k = 0; k < extents.size(); ++k)
+        if (k != i) (k < i ? pass.outer : pass.inner) *= extents[k];
+      extents[i] = pass.input;
+      slopes = TurnBack(pass, axes[i], slopes);
+    }
+    return Visit<FloatTypes>([&]<class T>() {
+      T* to = dx->mutable_data<T>();
+      for (int64_t i = 0; i < dx->numel(); ++i) to[i] = ConvertElement<T>(slopes[detail::Index(i)]);
+    });
+  }
+
+ private:
+  // The taps of the output elements along one axis. An output element outside X has none.
+  struct Taps {
+    int64_t count = 1;
+    std::vector<int64_t> index;
+    std::vector<double> weight;
+  };
+  Taps TapsOf(const ResizeAxis& axis) const {
+    Taps taps;
+    if (rules_.mode != ResizeMode::kNearest) {
+      ResizeWeights weights(rules_, axis);
+      for (size_t i = 0; i < weights.weight.size(); ++i)
+        if (weights.outside[i / static_cast<size_t>(weights.taps)]) weights.weight[i] = 0;
+      return {weights.taps, std::move(weights.index), std::move(weights.weight)};
+    }
+    for (int64_t o = 0; o < axis.output; ++o) {
+      const float at = axis.Coordinate(rules_.coordinates, o);
+      const bool outside = axis.IsOutside(rules_.coordinates, at);
+      taps.index.push_back(outside ? 0 : axis.Nearest(rules_.nearest, at));
+      taps.weight.push_back(outside ? 0 : 1);
+    }
+    return taps;
+  }
+  // Returns [outer, input, inner] of the gradients [outer, output, inner].
+  std::vector<double> TurnBack(const detail::ResizeExtents& pass, const ResizeAxis& axis,
+                               const std::vector<double>& from) const {
+    const Taps taps = TapsOf(axis);
+    std::vector<double> to(static_cast<size_t>(pass.outer * pass.input * pass.inner));
+    ParallelFor(pass.outer, [&](int64_t outer) {
+      for (int64_t tap = 0; tap < pass.output * taps.count; ++tap) {
+        const double weight = taps.weight[detail::Index(tap)];
+        if (weight == 0) continue;
+        const double* slope = from.data() + (outer * pass.output + tap / taps.count) * pass.inner;
+        double* sum =
+            to.data() + (outer * pass.input + taps.index[detail::Index(tap)]) * pass.inner;
+        for (int64_t i = 0; i < pass.inner; ++i) sum[i] += weight * slope[i];
+      }
+    });
+    return to;
+  }
+};
+
+namespace detail {
+
+OPKIT_NODE_GRADIENT(Resize) {
+  std::vector<std::string> inputs = Def().inputs();
+  inputs.resize(4);
+  inputs.push_back(GO(0));
+  Give(0, "ResizeGradient", inputs, Def().args());
+}
+
+// Declares the inputs and attributes of Resize, which its gradient has too.
+inline void FillResizeSchema(OpSchema& schema) {
+  schema
+      .Input(1, "roi",
+             "the part of X to be resized, in fractions of its extents: where it begins on "
+             "each axis, then where it ends; for tf_crop_and_resize",
+             {DType::kFloat32, DType::kFloat64, DType::kFloat16})
+      .Input(2, "scales", "extents of the output over those of X; they are rounded down",
+             {DType::kFloat32})
+      .Input(3, "sizes", "extents of the output, instead of `scales`", {DType::kInt64})
+      .Arg("mode", "how an element of Y is made of those near it", {"nearest", "linear", "cubic"})
+      .Arg("coordinate_transformation_mode",
+           "where an element of Y lies in X; ONNX dropped tf_half_pixel_for_nn in opset 13",
+           {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
+            "asymmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"})
+      .Arg(
+          "nearest_mode",
+          "which neighbour `nearest` takes; simple is not ONNX's but what ONNX Runtime does before "
+          "opset 11: ceil on axes that shrink, floor on others",
+          {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple"})
+      .Arg("keep_aspect_ratio_policy",
+           "how `sizes` are met; not_larger and not_smaller do it by one scale for all axes",
+           {"stretch", "not_larger", "not_smaller"})
+      .Arg<int64_t>("antialias", "1: linear and cubic average over all that they drop", 0)
+      .Arg<int64_t>("exclude_outside",
+                    "1: elements outside X have no weight; 0: those at the side of X stand for "
+                    "them",
+                    0)
+      .Arg<float>("cubic_coeff_a", "of the cubic", -0.75f)
+      .Arg<float>("extrapolation_value", "of elements that tf_crop_and_resize finds outside X", 0.f)
+      .Arg<std::vector<int64_t>>("axes",
+                                 "those that roi, scales and sizes are for; by default all");
+}
+
+}  // namespace detail
+
+OPKIT_STANDARD_OPERATOR(Resize, kMaker, ResizeOp)
     .NumInputs(1, 4)
     .Input(0, "X", "any tensor")
-    .Input(1, "roi",
-           "the part of X to be resized, in fractions of its extents: where it begins on "
-           "each axis, then where it ends; for tf_crop_and_resize",
-           {DType::kFloat32, DType::kFloat64, DType::kFloat16})
-    .Input(2, "scales", "extents of the output over those of X; they are rounded down",
-           {DType::kFloat32})
-    .Input(3, "sizes", "extents of the output, instead of `scales`", {DType::kInt64})
+    .FillUsing(detail::FillResizeSchema)
     .Output(0, "Y", "X resized; integers are rounded to the nearest")
-    .Arg("mode", "how an element of Y is made of those near it", {"nearest", "linear", "cubic"})
-    .Arg("coordinate_transformation_mode",
-         "where an element of Y lies in X; ONNX dropped tf_half_pixel_for_nn in opset 13",
-         {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
-          "tf_half_pixel_for_nn", "tf_crop_and_resize"})
-    .Arg("nearest_mode",
-         "which neighbour `nearest` takes; simple is not ONNX's but what ONNX Runtime does before "
-         "opset 11: ceil on axes that shrink, floor on others",
-         {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple"})
-    .Arg("keep_aspect_ratio_policy",
-         "how `sizes` are met; not_larger and not_smaller do it by one scale for all axes",
-         {"stretch", "not_larger", "not_smaller"})
-    .Arg<int64_t>("antialias", "1: linear and cubic average over all that they drop", 0)
-    .Arg<int64_t>("exclude_outside",
-                  "1: elements outside X have no weight; 0: those at the side of X stand for them",
-                  0)
-    .Arg<float>("cubic_coeff_a", "of the cubic", -0.75f)
-    .Arg<float>("extrapolation_value", "of elements that tf_crop_and_resize finds outside X", 0.f)
-    .Arg<std::vector<int64_t>>("axes", "those that roi, scales and sizes are for; by default all")
     .Infer(detail::InferResize)
     .Cost([](const OperatorDef& def, auto& inputs, auto& outputs) {
       const auto mode = def.args().Get<std::string>("mode", "nearest");
@@ -389,6 +498,22 @@ OPKIT_STANDARD_OPERATOR(Resize, kNotImplemented, ResizeOp)
       return TrafficCost(flops * OpSchema::Elements(outputs[0]), {inputs[0]}, outputs);
     })
     .Doc("Resizes a tensor by interpolation.");
+
+OPKIT_STANDARD_OPERATOR(ResizeGradient, kNotImplemented, ResizeGradientOp)
+    .Private()
+    .NumInputs(5)
+    .Input(0, "X", "of Resize", FloatTypes::DTypes())
+    .FillUsing(detail::FillResizeSchema)
+    .Input(4, "dY", "of the type of X, of the shape of the resized tensor", FloatTypes::DTypes())
+    .Output(0, "dX", "as X")
+    .Infer([](InferenceContext& c) {
+      c.SetInput(4, c.input_dtype(0), detail::ResizeOutputShape(c));
+      c.SetOutput(0, c.input_dtype(0), c.input_shape(0));
+    })
+    .Cost([](auto&, auto& inputs, auto& outputs) {
+      return TrafficCost(14 * OpSchema::Elements(inputs[4]), inputs, outputs);
+    })
+    .Doc("The gradient of Resize, from that of the resized tensor.");
 
 }}  // namespace opkit
 

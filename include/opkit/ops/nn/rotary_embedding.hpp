@@ -6,7 +6,7 @@
 
 #include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/element_types.hpp"
-#include "opkit/ops/support/standard_operator.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -48,6 +48,14 @@ inline void InferRotaryEmbedding(InferenceContext& c) {
   c.SetInput(1, c.input_dtype(0), c.input_shape(1));
   c.SetInput(2, c.input_dtype(0), c.input_shape(1));
   c.SetOutput(0, c.input_dtype(0), x);
+}
+
+// Rotates the gradient back, by the negative angles.
+OPKIT_NODE_GRADIENT(RotaryEmbedding) {
+  std::vector<std::string> inputs = Def().inputs();
+  inputs[0] = GO(0);
+  inputs[2] = Node("Neg", {I(2)});
+  Give(0, "RotaryEmbedding", inputs, Def().args());
 }
 
 }  // namespace detail
@@ -103,7 +111,7 @@ class RotaryEmbeddingOp final : public StandardOperator {
   const bool interleaved_ = GetSingleArgument<int64_t>("interleaved") != 0;
 };
 
-OPKIT_STANDARD_OPERATOR(RotaryEmbedding, kNotImplemented, RotaryEmbeddingOp)
+OPKIT_STANDARD_OPERATOR(RotaryEmbedding, kMaker, RotaryEmbeddingOp)
     .NumInputs(3, 4)
     .Input(0, "X", "[batch, heads, steps, size] or [batch, steps, heads * size]",
            FloatTypes::DTypes())
@@ -122,7 +130,9 @@ OPKIT_STANDARD_OPERATOR(RotaryEmbedding, kNotImplemented, RotaryEmbeddingOp)
                   "the number of first elements of each head that are rotated; 0: all", 0)
     .PointwiseCost(6)
     .Infer(detail::InferRotaryEmbedding)
-    .Doc("Rotates pairs of numbers of each head by the angle of their step.");
+    .Doc(
+        "Rotates pairs of numbers of each head by the angle of their step. X has a gradient; the "
+        "caches have none.");
 
 }}  // namespace opkit
 

@@ -6,6 +6,7 @@
 #include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -32,6 +33,20 @@ inline void InferAffineGrid(InferenceContext& c) {
     grid = SymbolicShape(std::move(dims));
   }
   c.SetOutput(0, c.input_dtype(0), grid);
+}
+
+// A position is theta times [p, 1], with p the position that the identity matrix gives. So the
+// gradient of theta is the sum of the products of gradients with [p, 1].
+OPKIT_NODE_GRADIENT(AffineGrid) {
+  const std::string eye = Node("EyeLike", {Node("Gather", {I(0), Integer(0)})});
+  const std::string identity = Node("Add", {Node("ZerosLike", {I(0)}), eye});
+  const std::string axes = Node("Gather", {Node("Shape", {I(0)}), Integers({1})});
+  const std::string list = Node("Concat", {Integers({0, -1}), axes}, {{"axis", 0}});
+  const std::string p = Node("Reshape", {Node("AffineGrid", {identity, I(1)}, Def().args()), list});
+  const std::string slopes =
+      Node("Transpose", {Node("Reshape", {GO(0), list})}, {{"perm", {0, 2, 1}}});
+  const std::string sums = Node("ReduceSum", {slopes, Integers({2})});
+  Give(0, "Concat", {Node("MatMul", {slopes, p}), sums}, {{"axis", 2}});
 }
 
 }  // namespace detail
@@ -76,7 +91,7 @@ class AffineGridOp final : public StandardOperator {
   const bool align_corners_ = GetSingleArgument<int64_t>("align_corners") != 0;
 };
 
-OPKIT_STANDARD_OPERATOR(AffineGrid, kNotImplemented, AffineGridOp)
+OPKIT_STANDARD_OPERATOR(AffineGrid, kMaker, AffineGridOp)
     .NumInputs(2)
     .Input(0, "theta", "[N, 2, 3] or [N, 3, 4]: affine matrices", FloatTypes::DTypes())
     .Input(1, "size", "the extents N, C, H, W or N, C, D, H, W of an image or a volume",

@@ -8,6 +8,7 @@
 #include "opkit/ops/support/axes.hpp"
 #include "opkit/ops/support/element_types.hpp"
 #include "opkit/ops/support/integer_inputs.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -27,6 +28,14 @@ inline void InferCenterCropPad(InferenceContext& c) {
       y[static_cast<int>(at[i])] = target.has_rank() ? target[i] : Dim();
   }
   c.SetOutput(0, c.input_dtype(0), y);
+}
+
+// Cuts what was padded and pads what was cut.
+OPKIT_NODE_GRADIENT(CenterCropPad) {
+  std::string shape = Node("Shape", {I(0)});
+  if (Def().args().Has("axes"))
+    shape = Node("Gather", {shape, Integers(Def().args().Get<std::vector<int64_t>>("axes"))});
+  Give(0, "CenterCropPad", {GO(0), shape}, Def().args());
 }
 
 }  // namespace detail
@@ -73,7 +82,7 @@ class CenterCropPadOp final : public StandardOperator {
   }
 };
 
-OPKIT_STANDARD_OPERATOR(CenterCropPad, kNotImplemented, CenterCropPadOp)
+OPKIT_STANDARD_OPERATOR(CenterCropPad, kMaker, CenterCropPadOp)
     .NumInputs(2)
     .Input(0, "input_data", "any tensor")
     .Input(1, "shape", "a new extent for each of `axes`", IndexTypes::DTypes())
