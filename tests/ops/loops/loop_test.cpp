@@ -527,5 +527,32 @@ TEST_CASE("a planned body and a body outside of a plan give the same bits") {
   }
 }
 
+TEST_CASE("the gradient of carried and captured values runs as many iterations backwards") {
+  // y = x * w + i, as long as i is below 2; stacks x * y.
+  Graph body;
+  body.AddInput("i", DType::kInt64, Shape{});
+  body.AddInput("go", DType::kBool, Shape{});
+  body.AddInput("x", DType::kFloat64, {2});
+  body.AddInput("w", DType::kFloat64, {2});
+  body.AddConstant("limit", Count(2));
+  body.AddNode(OperatorDef("Less", {"i", "limit"}, {"below"}));
+  body.AddNode(OperatorDef("And", {"below", "go"}, {"next"}));
+  body.AddNode(OperatorDef("CastLike", {"i", "x"}, {"number"}));
+  body.AddNode(OperatorDef("Mul", {"x", "w"}, {"product"}));
+  body.AddNode(OperatorDef("Add", {"product", "number"}, {"y"}));
+  body.AddNode(OperatorDef("Mul", {"x", "y"}, {"s"}));
+  body.AddOutput("next").AddOutput("y").AddOutput("s");
+  OperatorDef loop("Loop", {"m", "cond", "x", "w"}, {"final", "stack"});
+  loop.Arg("captures", std::vector<std::string>{"w"});
+  loop.Subgraph("body", MakeSubgraph(std::move(body)));
+  const Tensor x = Tensor::From<double>({2}, {0.5, -0.25});
+  const Tensor w = Tensor::From<double>({2}, {0.8, -1.5});
+  for (const int64_t count : {0, 1, 2, 9}) {
+    CAPTURE(count);
+    const auto found = CheckGradient(loop, {Count(count), kYes, x, w}, {.inputs = {2, 3}});
+    CHECK_MESSAGE(found.ok(), ToString(found));
+  }
+}
+
 }  // namespace
 }  // namespace loop_test

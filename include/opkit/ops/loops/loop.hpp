@@ -1,10 +1,12 @@
-// Loop: runs the graph "body" of its node until a count or a condition ends it.
+// Loop: runs the graph "body" of its node until a count or a condition ends it. Its gradient runs
+// the iterations again, and then backwards by a Scan.
 #ifndef OPKIT_OPS_LOOPS_LOOP_HPP_
 #define OPKIT_OPS_LOOPS_LOOP_HPP_
 
 #include <limits>
 
 #include "opkit/ops/loops/body_iterations.hpp"
+#include "opkit/ops/loops/iteration_gradient.hpp"
 #include "opkit/ops/loops/stacked_output.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
@@ -93,6 +95,59 @@ inline void InferLoop(InferenceContext& c) {
   }
 }
 
+class LoopGradient final : public IterationGradient {
+ public:
+  using IterationGradient::IterationGradient;
+
+ private:
+  void Make() override {
+    const IteratedBody loop = LoopBodyOf(Def());
+    const Graph body = ScannedBody(loop);
+    ScanArguments scan;
+    scan.states = loop.own - kLoopFirst;
+    scan.inputs = 1;  // the numbers of the iterations
+    scan.outputs = Def().outputs().size() - scan.states;
+    scan.body = {&body, scan.states + 1, loop.captures};
+    scan.input_axes = scan.input_directions = {0};
+    scan.output_axes.assign(scan.outputs, 0);
+    scan.output_directions.assign(scan.outputs, 0);
+    const ScanBackward back(scan, GivenGradients());
+    if (back.backward().outputs().empty()) return;
+    // The numbers of the iterations, and the states before each of them.
+    std::vector<std::string> stacked = {loop.graph->inputs()[kLoopCount].name}, before;
+    for (const size_t i : back.read_states()) stacked.push_back(body.inputs()[i].name);
+    OperatorDef again("Loop", Def().inputs(), {});
+    for (size_t i = 0; i < scan.states; ++i) again.Output(Temporary("state"));
+    const std::string numbers = Temporary("iterations");
+    again.Output(numbers);
+    for (size_t i = 0; i < back.read_states().size(); ++i)
+      again.Output(before.emplace_back(Temporary("states")));
+    if (const Attribute* captures = Def().args().Find("captures")) again.Arg("captures", *captures);
+    Graph stacking = ScanBackward::Stacking(*loop.graph, 1 + scan.states, stacked);
+    AddNode(std::move(again.Subgraph(kIteratedBody, MakeSubgraph(std::move(stacking)))));
+    AddBackwardScan(scan, back, kLoopFirst, {numbers}, before);
+  }
+  // Returns the body as a Scan runs it: its inputs are the states, the number of the iteration, and
+  // the captured values. The condition holds.
+  static Graph ScannedBody(const IteratedBody& loop) {
+    const Graph& body = *loop.graph;
+    Graph graph;
+    for (size_t i = kLoopFirst; i < loop.own; ++i) graph.AddInput(body.inputs()[i]);
+    graph.AddInput(body.inputs()[kLoopCount]);
+    for (size_t i = loop.own; i < body.inputs().size(); ++i) graph.AddInput(body.inputs()[i]);
+    const Graph::Input& condition = body.inputs()[kLoopCondition];
+    Tensor holds(ShapeOfOne(condition), DType::kBool);
+    *holds.mutable_data<bool>() = true;
+    graph.AddConstant(condition.name, holds);
+    for (const Graph::Constant& constant : body.constants())
+      graph.AddConstant(constant.name, constant.value);
+    for (const OperatorDef& node : body.nodes()) graph.AddNode(node);
+    for (size_t o = 1; o < body.outputs().size(); ++o) graph.AddOutput(body.outputs()[o]);
+    return graph;
+  }
+};
+OPKIT_REGISTER_GRADIENT(Loop, LoopGradient);
+
 }  // namespace detail
 
 class LoopOp final : public detail::IteratedOperator {
@@ -178,7 +233,7 @@ class LoopOp final : public detail::IteratedOperator {
   detail::IterationTypes types_;
 };
 
-OPKIT_STANDARD_OPERATOR(Loop, kNotImplemented, LoopOp)
+OPKIT_STANDARD_OPERATOR(Loop, kMaker, LoopOp)
     .NumInputs(2, 1 << 20)
     .NumOutputs(1, 1 << 20)
     .Input(0, "M", "the largest number of iterations; without it, only `cond` ends the loop",

@@ -1,9 +1,10 @@
-// Scan: runs the graph "body" of its node once for each slice of its inputs.
+// Scan: runs the graph "body" of its node once for each slice of its inputs. Its gradient is a Scan
+// that runs the iterations backwards.
 #ifndef OPKIT_OPS_LOOPS_SCAN_HPP_
 #define OPKIT_OPS_LOOPS_SCAN_HPP_
 
 #include "opkit/ops/loops/body_iterations.hpp"
-#include "opkit/ops/loops/scan_gradient.hpp"
+#include "opkit/ops/loops/iteration_gradient.hpp"
 #include "opkit/ops/loops/stacked_output.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
 
@@ -167,6 +168,37 @@ class ScanOp final : public detail::IteratedOperator {
   std::vector<detail::StackedOutput> stacks_;
   detail::IterationTypes types_;
 };
+
+namespace detail {
+
+class ScanGradient final : public IterationGradient {
+ public:
+  using IterationGradient::IterationGradient;
+
+ private:
+  void Make() override {
+    const ScanArguments scan = ScanArgumentsOf(Def());
+    const ScanBackward back(scan, GivenGradients());
+    if (back.backward().outputs().empty()) return;
+    // The states before each iteration.
+    std::vector<std::string> before, slices;
+    if (!back.read_states().empty()) {
+      OperatorDef again("Scan", Def().inputs(), {});
+      for (size_t i = 0; i < scan.states; ++i) again.Output(Temporary("state"));
+      for (size_t i = 0; i < back.read_states().size(); ++i)
+        again.Output(before.emplace_back(Temporary("states")));
+      for (const char* name :
+           {"num_scan_inputs", "scan_input_axes", "scan_input_directions", "captures"})
+        if (const Attribute* value = Def().args().Find(name)) again.Arg(name, *value);
+      AddNode(std::move(again.Subgraph(kIteratedBody, MakeSubgraph(back.StackingBody()))));
+    }
+    for (size_t j = 0; j < scan.inputs; ++j) slices.push_back(I(static_cast<int>(scan.states + j)));
+    AddBackwardScan(scan, back, 0, slices, before);
+  }
+};
+OPKIT_REGISTER_GRADIENT(Scan, ScanGradient);
+
+}  // namespace detail
 
 OPKIT_STANDARD_OPERATOR(Scan, kMaker, ScanOp)
     .NumInputs(1, 1 << 20)

@@ -1,15 +1,14 @@
-// The gradient of Scan: a Scan that runs the iterations backwards.
-#ifndef OPKIT_OPS_LOOPS_SCAN_GRADIENT_HPP_
-#define OPKIT_OPS_LOOPS_SCAN_GRADIENT_HPP_
+// ScanBackward and IterationGradient: the gradients of Loop and Scan, a Scan that runs the
+// iterations backwards.
+#ifndef OPKIT_OPS_LOOPS_ITERATION_GRADIENT_HPP_
+#define OPKIT_OPS_LOOPS_ITERATION_GRADIENT_HPP_
 
 #include "opkit/graph/gradient/gradients.hpp"
 #include "opkit/graph/passes/dead_nodes.hpp"
 #include "opkit/ops/loops/scan_arguments.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
-namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-
-namespace detail {
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // Builds the two graphs of Scan's gradient from the body. The first body runs the iterations again
 // and stacks the states that the second body needs. The second body runs the iterations backwards:
@@ -41,12 +40,17 @@ class ScanBackward {
   // Returns the first body: its outputs are the states, then those of read_states() before the
   // iteration.
   Graph StackingBody() const {
-    Graph graph = body_;
-    for (size_t k = 0; k < scan_.outputs; ++k)
-      graph.RemoveOutput(body_.outputs()[scan_.states + k]);
-    for (const size_t i : read_states_) {
-      std::string before = graph.FreshName(NameOf(i) + "_before");
-      graph.AddNode(OperatorDef("Identity", {NameOf(i)}, {before}));
+    std::vector<std::string> before;
+    for (const size_t i : read_states_) before.push_back(NameOf(i));
+    return Stacking(body_, scan_.states, before);
+  }
+  // Returns a body with its first `outputs` outputs, and copies of some of its inputs behind them.
+  static Graph Stacking(const Graph& body, size_t outputs, const std::vector<std::string>& inputs) {
+    Graph graph = body;
+    for (size_t o = outputs; o < body.outputs().size(); ++o) graph.RemoveOutput(body.outputs()[o]);
+    for (const std::string& input : inputs) {
+      std::string before = graph.FreshName(input + "_before");
+      graph.AddNode(OperatorDef("Identity", {input}, {before}));
       graph.AddOutput(std::move(before));
     }
     return RemoveDeadNodes(graph);
@@ -165,77 +169,77 @@ class ScanBackward {
   std::vector<size_t> read_slices_, read_states_, stacks_, read_captures_;
 };
 
-}  // namespace detail
+// The base of the gradients of Scan and Loop.
+class IterationGradient : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
 
-OPKIT_NODE_GRADIENT(Scan) {
-  const detail::ScanArguments scan = detail::ScanArgumentsOf(Def());
-  std::vector<char> has_gradient;
-  for (size_t o = 0; o < Def().outputs().size(); ++o) {
-    const GradientValue& given = GradOut(static_cast<int>(o));
-    if (given.IsSparse())
-      Throw(ErrorCode::kUnsupported, "the gradient of output ", o, " is sparse; Scan's are dense");
-    has_gradient.push_back(given.IsEmpty() ? 0 : 1);
+ protected:
+  // Returns for each output 1 if it has a gradient. Throws kUnsupported for a sparse one.
+  std::vector<char> GivenGradients() const {
+    std::vector<char> given;
+    for (size_t o = 0; o < Def().outputs().size(); ++o) {
+      const GradientValue& gradient = GradOut(static_cast<int>(o));
+      if (gradient.IsSparse())
+        Throw(ErrorCode::kUnsupported, "the gradient of output ", o, " is sparse; those of ",
+              Def().type(), " are dense");
+      given.push_back(gradient.IsEmpty() ? 0 : 1);
+    }
+    return given;
   }
-  const detail::ScanBackward back(scan, has_gradient);
-  const auto input = [](size_t i) { return static_cast<int>(i); };
-  const auto captured = [&](size_t body_input) {
-    return scan.body.captures[body_input - scan.body.own];
-  };
-  const std::vector<size_t>&states = back.states(), &stacks = back.read_stacks();
-  if (back.backward().outputs().empty()) return;
-  // The states before each iteration.
-  std::vector<std::string> before;
-  if (!back.read_states().empty()) {
-    OperatorDef again("Scan", Def().inputs(), {});
-    for (size_t i = 0; i < scan.states; ++i) again.Output(Temporary("state"));
-    for (size_t i = 0; i < back.read_states().size(); ++i)
-      again.Output(before.emplace_back(Temporary("states")));
-    for (const char* name :
-         {"num_scan_inputs", "scan_input_axes", "scan_input_directions", "captures"})
-      if (const Attribute* value = Def().args().Find(name)) again.Arg(name, *value);
-    AddNode(std::move(again.Subgraph(detail::kIteratedBody, MakeSubgraph(back.StackingBody()))));
+  // Adds the Scan that runs the iterations backwards. `first` is the input of the node with the
+  // first state. `slices` are the scanned values, and `before` the stacked states that `back`
+  // reads.
+  void AddBackwardScan(const ScanArguments& scan, const ScanBackward& back, int first,
+                       const std::vector<std::string>& slices,
+                       const std::vector<std::string>& before) {
+    const std::vector<char> given = GivenGradients();
+    const auto captured = [&](size_t body_input) {
+      return scan.body.captures[body_input - scan.body.own];
+    };
+    const auto number = [](size_t i) { return static_cast<int>(i); };
+    OperatorDef node("Scan");
+    for (const size_t i : back.states())
+      node.Input(given[i] ? GO(number(i)) : Node("ZerosLike", {I(first + number(i))}));
+    for (const size_t i : back.captures()) node.Input(Node("ZerosLike", {I(captured(i))}));
+    std::vector<int64_t> axes, directions, output_axes, output_directions;
+    for (const size_t j : back.read_slices()) {
+      node.Input(slices[j]);
+      axes.push_back(scan.input_axes[j]);
+      directions.push_back(1 - scan.input_directions[j]);
+    }
+    for (const std::string& name : before) {
+      node.Input(name);
+      axes.push_back(0);
+      directions.push_back(1);
+    }
+    for (const size_t k : back.read_stacks()) {
+      node.Input(GO(number(scan.states + k)));
+      axes.push_back(scan.output_axes[k]);
+      directions.push_back(1 - scan.output_directions[k]);
+    }
+    std::vector<std::string> captures;
+    for (const size_t i : back.read_captures()) {
+      node.Input(I(captured(i)));
+      captures.push_back(scan.body.graph->inputs()[i].name);
+    }
+    for (const size_t i : back.states()) node.Output(GI(first + number(i)));
+    for (const size_t i : back.captures()) node.Output(GI(captured(i)));
+    for (const size_t j : back.slices()) {
+      node.Output(GI(first + number(scan.states + j)));
+      output_axes.push_back(scan.input_axes[j]);
+      output_directions.push_back(1 - scan.input_directions[j]);
+    }
+    node.Arg("num_scan_inputs", static_cast<int64_t>(axes.size()))
+        .Arg("scan_input_axes", axes)
+        .Arg("scan_input_directions", directions)
+        .Arg("scan_output_axes", output_axes)
+        .Arg("scan_output_directions", output_directions)
+        .Arg("captures", captures);
+    AddNode(std::move(node.Subgraph(kIteratedBody, MakeSubgraph(back.backward()))));
   }
-  OperatorDef scan_back("Scan");
-  for (const size_t i : states)
-    scan_back.Input(has_gradient[i] ? GO(input(i)) : Node("ZerosLike", {I(input(i))}));
-  for (const size_t i : back.captures()) scan_back.Input(Node("ZerosLike", {I(captured(i))}));
-  std::vector<int64_t> axes, directions, output_axes, output_directions;
-  for (const size_t j : back.read_slices()) {
-    scan_back.Input(I(input(scan.states + j)));
-    axes.push_back(scan.input_axes[j]);
-    directions.push_back(1 - scan.input_directions[j]);
-  }
-  for (const std::string& name : before) {
-    scan_back.Input(name);
-    axes.push_back(0);
-    directions.push_back(1);
-  }
-  for (const size_t k : stacks) {
-    scan_back.Input(GO(input(scan.states + k)));
-    axes.push_back(scan.output_axes[k]);
-    directions.push_back(1 - scan.output_directions[k]);
-  }
-  std::vector<std::string> captures;
-  for (const size_t i : back.read_captures()) {
-    scan_back.Input(I(captured(i)));
-    captures.push_back(scan.body.graph->inputs()[i].name);
-  }
-  for (const size_t i : states) scan_back.Output(GI(input(i)));
-  for (const size_t i : back.captures()) scan_back.Output(GI(captured(i)));
-  for (const size_t j : back.slices()) {
-    scan_back.Output(GI(input(scan.states + j)));
-    output_axes.push_back(scan.input_axes[j]);
-    output_directions.push_back(1 - scan.input_directions[j]);
-  }
-  scan_back.Arg("num_scan_inputs", static_cast<int64_t>(axes.size()))
-      .Arg("scan_input_axes", axes)
-      .Arg("scan_input_directions", directions)
-      .Arg("scan_output_axes", output_axes)
-      .Arg("scan_output_directions", output_directions)
-      .Arg("captures", captures);
-  AddNode(std::move(scan_back.Subgraph(detail::kIteratedBody, MakeSubgraph(back.backward()))));
-}
+};
 
-}}  // namespace opkit
+}}}  // namespace opkit::detail
 
-#endif  // OPKIT_OPS_LOOPS_SCAN_GRADIENT_HPP_
+#endif  // OPKIT_OPS_LOOPS_ITERATION_GRADIENT_HPP_
