@@ -115,6 +115,22 @@ TEST_CASE("a plan takes and returns sequences, and an If chooses between them") 
                  "has no tensor; call Run({{\"s\", MakeSequence({a, b})}}) or Bind"));
 }
 
+TEST_CASE("an optional tensor is no optional sequence") {
+  TensorInfo info(DType::kOptional, {Dim()});
+  info.element = DType::kFloat32;
+  Graph graph;
+  graph.AddInput({"o", info}).AddOutput("y");
+  graph.AddNode(OperatorDef("Identity", {"o"}, {"y"}));
+  Executor executor(Compile(graph));
+  const Tensor x = Vector({1, 2});
+  CHECK(ElementsOf(executor.Run({{"o", MakeOptional(x)}})[0])[0].dim(0) == 2);
+  CHECK(executor.Run({{"o", MakeOptional(std::nullopt)}})[0].numel() == 0);
+  CHECK(Contains(ErrorOf([&] {
+                   executor.Run({{"o", MakeOptional(MakeSequence({x}))}});
+                 }).message(),
+                 "is optional<float32>[?], but the tensor given is optional<float32[]>[1]"));
+}
+
 // Appends the number of the iteration to the sequence `s` of `dtype`, as often as "M" says.
 Graph LoopGraph(DType dtype) {
   Graph body;
