@@ -55,10 +55,11 @@ def load(path, *, flags=(), backend="", allow_override=False):
     return library
 
 
-def load_onnx(path, fix_defaults=False):
+def load_onnx(path, fix_defaults=False, zipmap_columns=False):
     """The graph of an ONNX model. Its nodes run with the operators of opkit and of loaded libraries.
-    With `fix_defaults`, inputs that have a default become constants."""
-    return _core.load_onnx(_os.fspath(path), fix_defaults)
+    With `fix_defaults`, inputs that have a default become constants. With `zipmap_columns`, an output
+    that a ZipMap makes becomes an output NAME.LABEL for each label."""
+    return _core.load_onnx(_os.fspath(path), fix_defaults, zipmap_columns)
 
 
 def Operator(name, *, backends="", **attributes):

@@ -74,6 +74,11 @@ DType OfNumPy(int type) {
       return DType::kComplex64;
     case NPY_CDOUBLE:
       return DType::kComplex128;
+    case NPY_OBJECT:  // FromStrings looks at the objects
+    case NPY_UNICODE:
+    case NPY_STRING:
+    case NPY_VSTRING:
+      return DType::kString;
     default:
       break;
   }
@@ -139,6 +144,39 @@ bool ViewNumPy(PyArrayObject* array, DType dtype, Tensor* out) {
   return true;
 }
 
+// Copies an array of strings.
+Tensor FromStrings(PyArrayObject* array, const ArrayName& what) {
+  PyObject* objects =
+      PyArray_FromArray(array, PyArray_DescrFromType(NPY_OBJECT), NPY_ARRAY_CARRAY_RO);
+  if (!objects) throw nb::python_error();
+  const nb::object owner = nb::steal(objects);
+  auto* const dense = reinterpret_cast<PyArrayObject*>(objects);
+  const npy_intp* dims = PyArray_DIMS(dense);
+  Tensor out(
+      Shape(reinterpret_cast<const int64_t*>(dims), static_cast<size_t>(PyArray_NDIM(dense))),
+      DType::kString);
+  auto* const items = static_cast<PyObject**>(PyArray_DATA(dense));
+  auto* const strings = out.mutable_data<std::string>();
+  for (int64_t i = 0; i < out.numel(); ++i) {
+    PyObject* item = items[i] ? items[i] : Py_None;
+    const char* text = nullptr;
+    Py_ssize_t size = 0;
+    if (PyBytes_Check(item)) {
+      text = PyBytes_AS_STRING(item);
+      size = PyBytes_GET_SIZE(item);
+    } else if (PyUnicode_Check(item)) {
+      text = PyUnicode_AsUTF8AndSize(item, &size);
+      if (!text) throw nb::python_error();
+    } else {
+      Throw(ErrorCode::kTypeMismatch, "element ", i, " of ", ToString(what), " is a ",
+            TypeName(item),
+            "; expected a str in an array of objects, and a dtype of numbers for numbers");
+    }
+    strings[i].assign(text, static_cast<size_t>(size));
+  }
+  return out;
+}
+
 Tensor FromNumPy(PyArrayObject* array, const ArrayName& what, Access access) {
   const DType dtype = OfNumPy(PyArray_TYPE(array));
   if (dtype == DType::kUndefined)
@@ -146,6 +184,11 @@ Tensor FromNumPy(PyArrayObject* array, const ArrayName& what, Access access) {
           nb::cast<std::string>(
               nb::str(nb::handle(reinterpret_cast<PyObject*>(PyArray_DESCR(array))))),
           ", which opkit does not have");
+  if (dtype == DType::kString) {
+    if (access == Access::kRead) return FromStrings(array, what);
+    Throw(ErrorCode::kUnsupported, what,
+          " is an array of strings; a result that has strings is a new array, without out=");
+  }
   if (access == Access::kWrite && !PyArray_ISWRITEABLE(array))
     Throw(ErrorCode::kInvalidArgument, what, " is read-only");
   Tensor out;
@@ -256,12 +299,33 @@ Tensor FromArray(PyObject* array, const ArrayName& what, Access access) {
         "; expected an array of NumPy, or of another library that has DLPack");
 }
 
+// Returns a new array of str objects.
+nb::object StringsToNumPy(const Tensor& dense, Access access) {
+  PyObject* array = PyArray_SimpleNew(
+      dense.rank(), reinterpret_cast<const npy_intp*>(dense.shape().data()), NPY_OBJECT);
+  if (!array) throw nb::python_error();
+  nb::object out = nb::steal(array);
+  auto* const items =
+      static_cast<PyObject**>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)));
+  for (int64_t i = 0; i < dense.numel(); ++i) {
+    const std::string& text = dense.data<std::string>()[i];
+    PyObject* item =
+        PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
+    if (!item) throw nb::python_error();
+    Py_XSETREF(items[i], item);
+  }
+  if (access == Access::kRead)
+    PyArray_CLEARFLAGS(reinterpret_cast<PyArrayObject*>(array), NPY_ARRAY_WRITEABLE);
+  return out;
+}
+
 nb::object ToNumPy(const Tensor& tensor, Access access) {
   const Tensor dense = tensor.layout().is_standard() ? tensor : tensor.Contiguous();
   constexpr int kMostDims = 64;  // of NumPy 2; NumPy 1 refuses more than 32 itself
   npy_intp dims[kMostDims], steps[kMostDims];
   const int rank = dense.rank();
   if (rank > kMostDims) Throw(ErrorCode::kUnsupported, "NumPy has no arrays of rank ", rank);
+  if (dense.dtype() == DType::kString) return StringsToNumPy(dense, access);
   const Dims strides = dense.strides();
   const int64_t size = ItemSize(dense.dtype());
   for (int axis = 0; axis < rank; ++axis)
@@ -289,7 +353,7 @@ nb::object ToNumPy(const Tensor& tensor, Access access) {
 }
 
 nb::object ToArrayLike(const Tensor& tensor, PyObject* like) {
-  if (!like || like == Py_None || IsNumPy(like)) [[likely]]
+  if (!like || like == Py_None || IsNumPy(like) || tensor.dtype() == DType::kString) [[likely]]
     return ToNumPy(tensor);
   const nb::object convert = nb::module_::import_("opkit._arrays").attr("like");
   return convert(Exported{tensor}, nb::handle(like));

@@ -27,16 +27,18 @@ struct ArrayName {
 
 // Returns a view of an array, which keeps the array alive. A
 // NumPy array that a Tensor cannot view (another byte order, negative strides, an unaligned
-// address) is copied for kRead, and is an Error for kWrite. Throws kTypeMismatch for an object that
+// address, strings) is copied for kRead, and is an Error for kWrite. An array of strings is one of
+// str, bytes or objects that are str or bytes. Throws kTypeMismatch for an object that
 // is no array or has a dtype that opkit lacks; kInvalidArgument for a read-only array and kWrite.
 opkit::Tensor FromArray(PyObject* array, const ArrayName& what, Access access = Access::kRead);
 
-// Returns a NumPy array of the tensor's memory, which keeps the tensor alive. The tensor is on the
-// host. Throws kUnsupported for bfloat16 without the package ml_dtypes.
+// Returns a NumPy array of the tensor's memory, which keeps the tensor alive, or for strings a new
+// array of str objects. The tensor is on the host. Throws kUnsupported for bfloat16 without the
+// package ml_dtypes.
 nb::object ToNumPy(const opkit::Tensor& tensor, Access access = Access::kWrite);
 
-// Returns an array of the kind of `like`: NumPy for null, None or a NumPy array; otherwise what the
-// library of `like` makes by DLPack.
+// Returns an array of the kind of `like`: NumPy for null, None or a NumPy array, and for strings;
+// otherwise what the library of `like` makes by DLPack.
 nb::object ToArrayLike(const opkit::Tensor& tensor, PyObject* like);
 // True for an array of NumPy itself, or a NumPy scalar.
 bool IsNumPy(PyObject* object);

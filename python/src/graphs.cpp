@@ -16,6 +16,7 @@
 #include "opkit/interop/onnx.hpp"
 #include "opkit/interop/onnx_writer.hpp"
 #include "opkit/op/op_registry.hpp"
+#include "values.hpp"
 
 namespace opkit_python {
 namespace {
@@ -55,7 +56,7 @@ nb::object FromShape(const SymbolicShape& shape) {
 nb::list InputsOf(const Graph& graph) {
   nb::list out;
   for (const Graph::Input& input : graph.inputs())
-    out.append(nb::make_tuple(input.name, ToString(input.info.dtype), FromShape(input.info.shape)));
+    out.append(nb::make_tuple(input.name, TypeText(input.info), FromShape(input.info.shape)));
   return out;
 }
 
@@ -143,8 +144,10 @@ class PythonExecutor {
     for (auto [name, array] : inputs) {
       NamedTensor input;
       input.name = nb::cast<std::string>(name);
-      input.tensor = FromArray(array.ptr(), ("input '" + input.name + "'").c_str());
-      if (!like && !IsNumPy(array.ptr())) like = array.ptr();
+      const Graph::Input* declared = plan_.graph().FindInput(input.name);
+      input.tensor = FromValue(array.ptr(), ("input '" + input.name + "'").c_str(),
+                               declared ? declared->info : TensorInfo());
+      if (!like) like = LikeOf(array.ptr());
       named.push_back(std::move(input));
     }
     NamedTensors outputs;
@@ -158,7 +161,7 @@ class PythonExecutor {
       for (const NamedTensor& input : named)
         if (tensor.storage() && tensor.storage() == input.tensor.storage())
           tensor = tensor.Contiguous();
-      out[output.name.c_str()] = ToArrayLike(tensor, like);
+      out[output.name.c_str()] = ToValueLike(tensor, like);
     }
     return out;
   }
@@ -190,7 +193,7 @@ void BindGraphs(nb::module_& m) {
           "add_input",
           [](Graph& graph, std::string name, nb::handle dtype, nb::handle shape,
              nb::handle default_value) -> Graph& {
-            Graph::Input input{std::move(name), {DTypeOf(dtype), ToShape(shape)}};
+            Graph::Input input{std::move(name), InfoOf(dtype, ToShape(shape))};
             if (!default_value.is_none())
               input.default_value = FromArray(default_value.ptr(), "the default").Contiguous();
             return graph.AddInput(input);
@@ -262,11 +265,11 @@ void BindGraphs(nb::module_& m) {
 
   m.def(
       "load_onnx",
-      [](const std::string& path, bool fix_defaults) {
+      [](const std::string& path, bool fix_defaults, bool zipmap_columns) {
         const nb::gil_scoped_release release;
-        return LoadOnnx(path, {.fix_defaults = fix_defaults});
+        return LoadOnnx(path, {.fix_defaults = fix_defaults, .zipmap_columns = zipmap_columns});
       },
-      nb::arg("path"), nb::arg("fix_defaults") = false);
+      nb::arg("path"), nb::arg("fix_defaults") = false, nb::arg("zipmap_columns") = false);
 }
 
 }  // namespace opkit_python

@@ -14,6 +14,7 @@
 #include "opkit/base/suggest.hpp"
 #include "opkit/export/core.hpp"
 #include "opkit/op/op_registry.hpp"
+#include "values.hpp"
 
 namespace opkit_python {
 namespace {
@@ -238,8 +239,8 @@ PyObject* Run(OperatorFunction& function, PyObject* const* args, Py_ssize_t coun
   for (size_t i = 0; i < inputs.size(); ++i) {
     PyObject* given = call.inputs[i];
     if (!given || given == Py_None) continue;
-    if (!call.like && !IsNumPy(given)) call.like = given;
-    inputs[i] = FromArray(given, {function.name.c_str(), static_cast<int>(i)});
+    if (!call.like) call.like = LikeOf(given);
+    inputs[i] = FromValue(given, {function.name.c_str(), static_cast<int>(i)});
   }
   if (call.out) outputs = GivenOutputs(call.out);
   const std::shared_ptr<ReadyOperators> ready = Find(function, call, inputs);
@@ -249,10 +250,10 @@ PyObject* Run(OperatorFunction& function, PyObject* const* args, Py_ssize_t coun
     Py_INCREF(call.out);
     return call.out;
   }
-  if (results.size() == 1) return ToArrayLike(results[0], call.like).release().ptr();
+  if (results.size() == 1) return ToValueLike(results[0], call.like).release().ptr();
   if (results.empty()) Py_RETURN_NONE;
   nb::list all;
-  for (const Tensor& result : results) all.append(ToArrayLike(result, call.like));
+  for (const Tensor& result : results) all.append(ToValueLike(result, call.like));
   return nb::tuple(all).release().ptr();
 }
 

@@ -54,6 +54,17 @@ def test_an_input_with_a_default_may_be_left_out(tmp_path):
     assert [name for name, *_ in fixed.inputs] == ["x"]
 
 
+def test_the_columns_of_a_zipmap(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(os.environ["OPKIT_TEST_SOURCE"]) / "tests" / "cli"))
+    from onnx_file import FLOAT, model, node, value_info
+    path = tmp_path / "zip.onnx"
+    path.write_bytes(model([node("ZipMap", ["x"], ["maps"], domain="ai.onnx.ml", lists=[("classlabels_int64s", [7, 9])])],
+                           [value_info("x", FLOAT, [1, 2])], [value_info("maps", FLOAT, [1, 2])], domains=["ai.onnx.ml"]))
+    assert opkit.load_onnx(path).outputs == ["maps"]
+    out = opkit.Executor(opkit.load_onnx(path, zipmap_columns=True).compile()).run({"x": X[:, :2]})
+    assert {name: y.tolist() for name, y in out.items()} == {"maps.7": [-1], "maps.9": [2]}
+
+
 def test_denormal_numbers_are_zeros_if_asked():
     graph = opkit.Graph().add_input("x", "float32", (1,)).add_node("Add", ["x", "x"], "y")
     graph.add_output("y")
