@@ -92,6 +92,71 @@ TEST_CASE("blocks have a scale each, and the last block may be shorter") {
                     {{"block_size", 2}}) == Floats(1800, 8.f));
 }
 
+TEST_CASE("whole blocks of the last axis have a scale and a zero point each") {
+  const Tensor x = Tensor::From<int8_t>({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8});
+  const Tensor scales = Tensor::From<float>({2, 2}, {1, 10, 100, 1000});
+  const Tensor zeros = Tensor::From<int8_t>({2, 2}, {1, 2, 3, 4});
+  const Arguments args{{"block_size", 2}};
+  CHECK(Dequantized({x, scales}, args) == Floats{1, 2, 30, 40, 500, 600, 7000, 8000});
+  const Floats moved{0, 1, 10, 20, 200, 300, 3000, 4000};
+  CHECK(Dequantized({x, scales, zeros}, args) == moved);
+  CHECK(Quantized<int8_t>({Tensor::From<float>({2, 4}, moved), scales, zeros}, args) ==
+        List32{1, 2, 3, 4, 5, 6, 7, 8});
+}
+
+// Returns saturate(round(x / scale) + zero), of two nearest integers the even one.
+template <class T>
+T Rounded(float x, float scale, T zero) {
+  constexpr int kLow = std::numeric_limits<T>::min(), kHigh = std::numeric_limits<T>::max();
+  const double number = std::nearbyint(x / scale) + static_cast<double>(zero);
+  return static_cast<T>(number > kLow ? static_cast<int>((std::min)(number, double{kHigh})) : kLow);
+}
+
+TEST_CASE_TEMPLATE("the loops of every machine give the same bytes and floats", T, int8_t,
+                   uint8_t) {
+  constexpr int64_t kRuns = 3, kMost = 150;
+  Floats x(kRuns * kMost), scales(kRuns * kMost);
+  std::vector<T> zeros(kRuns * kMost), bytes(kRuns * kMost);
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<float>(static_cast<int>(i * 97 % 1201) - 600) / 4;  // halves, too
+    scales[i] = static_cast<float>(1 + i % 3) / 4;
+    zeros[i] = static_cast<T>(i * 11);
+    bytes[i] = static_cast<T>(i * 7);
+  }
+  x[1] = NAN, x[2] = INFINITY, x[3] = -INFINITY, x[40] = 3e38f, x[41] = -0.f;
+  for (const detail::QuantizeLoops<T>& loops : detail::AllQuantizeLoops<T>())
+    for (const int64_t n : {int64_t{5}, int64_t{64}, kMost})
+      for (const int steps : {0, 1, 2, 3}) {
+        const int scale_step = steps / 2, zero_step = steps % 2;
+        CAPTURE(n);
+        CAPTURE(steps);
+        const int64_t runs = scale_step == 0 ? kRuns : 1;
+        const detail::ByteScales<T> by{scales.data(), zeros.data(), scale_step, zero_step};
+        std::vector<T> y(detail::Index(runs * n)), want_bytes = y;
+        Floats numbers(detail::Index(runs * n)), want = numbers;
+        for (int64_t i = 0; i < runs * n; ++i) {
+          const int64_t at = scale_step == 0 ? i / n : i;
+          const float scale = scales[detail::Index(at)];
+          const T zero = zeros[detail::Index(at * zero_step)];
+          want_bytes[detail::Index(i)] = Rounded(x[detail::Index(i)], scale, zero);
+          want[detail::Index(i)] = static_cast<float>(bytes[detail::Index(i)] - zero) * scale;
+        }
+        loops.quantize(x.data(), by, runs, n, y.data());
+        CHECK(y == want_bytes);
+        loops.dequantize(bytes.data(), by, runs, n, numbers.data());
+        CHECK(numbers == want);
+        const detail::FloatLimits limits = loops.limits(x.data() + 4, n);
+        float low = 0, high = 0;
+        for (int64_t i = 4; i < 4 + n; ++i) {
+          low = (std::min)(low, x[detail::Index(i)]);
+          high = (std::max)(high, x[detail::Index(i)]);
+        }
+        CHECK(limits.low == low);
+        CHECK(limits.high == high);
+        CHECK(loops.limits(x.data() + 1, 1).high == 0);  // NaN
+      }
+}
+
 TEST_CASE("int32 and 16-bit scales") {
   CHECK(Dequantized({Vector<int32_t>({1 << 20, -3}), Tensor::Scalar(0.5f)}) ==
         Floats{1 << 19, -1.5f});

@@ -3,7 +3,7 @@
 #ifndef OPKIT_OPS_QUANTIZED_DYNAMIC_QUANTIZE_LINEAR_HPP_
 #define OPKIT_OPS_QUANTIZED_DYNAMIC_QUANTIZE_LINEAR_HPP_
 
-#include "opkit/ops/quantized/quantization.hpp"
+#include "opkit/ops/quantized/quantize_loops.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -18,46 +18,26 @@ struct DynamicScale {
   static DynamicScale Of(const float* x, int64_t n) {
     constexpr int64_t kGrain = 1 << 16;
     const int64_t parts = (n + kGrain - 1) / kGrain;
-    std::vector<std::pair<float, float>> limits(static_cast<size_t>(parts));
-    ParallelForRange(n, kGrain, [&](int64_t begin, int64_t end) {
-      // Several minima at once, because a minimum waits for the one before.
-      constexpr int64_t kLanes = 16;
-      float least[kLanes] = {}, most[kLanes] = {};
-      int64_t i = begin;
-      for (; i + kLanes <= end; i += kLanes)
-        for (int64_t lane = 0; lane < kLanes; ++lane) {
-          const float number = x[i + lane];
-          least[lane] = number < least[lane] ? number : least[lane];
-          most[lane] = number > most[lane] ? number : most[lane];
-        }
-      for (; i < end; ++i) {
-        least[0] = (std::min)(least[0], x[i]);
-        most[0] = (std::max)(most[0], x[i]);
-      }
-      auto& [low, high] = limits[Index(begin / kGrain)];
-      for (int64_t lane = 0; lane < kLanes; ++lane) {
-        low = (std::min)(low, least[lane]);
-        high = (std::max)(high, most[lane]);
-      }
-    });
-    float low = 0, high = 0;
-    for (const auto& [least, most] : limits) {
-      low = (std::min)(low, least);
-      high = (std::max)(high, most);
+    const QuantizeLoops<uint8_t>& loops = BestQuantizeLoops<uint8_t>();
+    FloatLimits all;
+    if (parts == 1) {
+      all = loops.limits(x, n);
+    } else {
+      std::vector<FloatLimits> limits(Index(parts));
+      ParallelForRange(n, kGrain, [&](int64_t begin, int64_t end) {
+        limits[Index(begin / kGrain)] = loops.limits(x + begin, end - begin);
+      });
+      for (const FloatLimits& part : limits) all.Add(part);
     }
     DynamicScale out;
-    if (low != high) out.scale = (high - low) / 255;
-    out.zero_point = Quantize<uint8_t>(-low / out.scale, 0);
+    if (all.low != all.high) out.scale = (all.high - all.low) / 255;
+    out.zero_point = Quantize<uint8_t>(-all.low / out.scale, 0);
     return out;
   }
   void Quantize8(const float* x, int64_t n, uint8_t* y) const {
-    ParallelForRange(n, int64_t{1} << 14, [=, this](int64_t begin, int64_t end) {
-      // Local variables, because bytes of y could be those of other ones, for all the compiler
-      // knows.
-      const float by = scale, zero = zero_point;
-      const float* from = x;
-      uint8_t* to = y;
-      for (int64_t i = begin; i < end; ++i) to[i] = Quantize<uint8_t>(from[i] / by, zero);
+    const ByteScales<uint8_t> by{&scale, &zero_point, 0, 0};
+    ParallelForRange(n, int64_t{1} << 14, [&](int64_t begin, int64_t end) {
+      BestQuantizeLoops<uint8_t>().quantize(x + begin, by, 1, end - begin, y + begin);
     });
   }
 };

@@ -14,6 +14,13 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
+// Returns the integer nearest to x, of two the even one. |x| must be below 2^22. The sum with 1.5 *
+// 2^23 has no bits for a fraction, so the addition rounds, in the default rounding mode.
+inline float RoundToEven(float x) {
+  constexpr float kNoFraction = 0x1.8p23f;
+  return (x + kNoFraction) - kNoFraction;
+}
+
 // e^x within 2e-7 of its value, without a branch, so that compilers vectorise loops around it.
 // |x| above 87 gives the value at 87. Source of the numbers: expf of the Cephes library.
 inline float QuickExp(float x) {

@@ -4,6 +4,7 @@
 #ifndef OPKIT_OPS_QUANTIZED_QUANTIZATION_HPP_
 #define OPKIT_OPS_QUANTIZED_QUANTIZATION_HPP_
 
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -36,13 +37,6 @@ namespace detail {
 inline constexpr const char* kNoGradientOfRounding =
     " It has no gradient: rounding is constant between its steps.";
 
-// Returns the integer nearest to x, of two the even one. |x| must be below 2^22. The sum with 1.5 *
-// 2^23 has no bits for a fraction, so the addition rounds, in the default rounding mode.
-inline float RoundToEven(float x) {
-  constexpr float kNoFraction = 0x1.8p23f;
-  return (x + kNoFraction) - kNoFraction;
-}
-
 // Returns saturate(round(scaled) + zero_point), a number of T. Clamps before it rounds, since the
 // limits are integers; NaN becomes the lowest number of T, as in ONNX Runtime. zero_point must be a
 // number of T. A type of fewer bits than T gives its own limits.
@@ -51,8 +45,11 @@ T Quantize(float scaled, float zero_point, float lowest = (std::numeric_limits<T
            float highest = (std::numeric_limits<T>::max)()) {
   const float low = lowest - zero_point, high = highest - zero_point;
   const float above = scaled > low ? scaled : low;
-  return static_cast<T>(
-      static_cast<int32_t>(RoundToEven(above < high ? above : high) + zero_point));
+  // The sum has no bits for a fraction, so the addition rounds to the nearest integer, of two to
+  // the even one. Its lowest bits are those of this integer, because 1.5 * 2^23 has zeros there.
+  const float sum = (above < high ? above : high) + 0x1.8p23f;
+  return static_cast<T>(std::bit_cast<uint32_t>(sum) +
+                        static_cast<uint32_t>(static_cast<int32_t>(zero_point)));
 }
 
 // A run of elements that is converted at once.

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "opkit/graph/passes/quantized_nodes.hpp"
-#include "opkit/ops/quantized/quantization.hpp"
+#include "opkit/ops/quantized/quantize_loops.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -91,6 +91,9 @@ inline void InferDequantizeLinear(InferenceContext& c) {
   InferQuantization(c, dtype);
 }
 
+// The elements that a thread converts at a time.
+inline constexpr int64_t kQuantizedGrain = 64 * kQuantizedBlock;
+
 // Runs of neighbouring elements whose scales are one element (scale_step 0) or neighbours (1).
 struct ScaledRuns {
   int64_t count = 1, length = 1, scale_step = 0;
@@ -126,6 +129,27 @@ struct ScaledRuns {
     const int64_t index = run % along_;
     const int64_t scale = block_ == 0 ? index : (run / along_ * blocks_ + index / block_) * inner_;
     return {run * inner_, inner_, scale};
+  }
+  // True if there are several runs, and run r has `length` elements from r * length on, and scale
+  // r.
+  bool has_scale_of_own() const {
+    if (count == 1) return false;
+    return in_blocks_ ? along_ % block_ == 0 : scale_step == 0 && block_ == 0 && outer_ == 1;
+  }
+  // Calls f(run, first, last) for elements [first, last) of each run, on several threads. `first`
+  // is a multiple of kQuantizedBlock.
+  template <class F>
+  void ForEach(F&& f) const {
+    if (count == 1)
+      ParallelForRange(length, kQuantizedGrain,
+                       [&](int64_t first, int64_t last) { f(At(0), first, last); });
+    else
+      ParallelForRange(count, kQuantizedGrain / length + 1, [&](int64_t begin, int64_t end) {
+        for (int64_t run = begin; run < end; ++run) {
+          const Run elements = At(run);
+          f(elements, 0, elements.n);
+        }
+      });
   }
 
  private:
@@ -253,13 +277,12 @@ class QuantizationOp : public StandardOperator {
     const void *from = x.raw_data(), *scales = scale.raw_data();
     const void* zeros = zero_point ? zero_point->raw_data() : nullptr;
     constexpr int64_t kBlock = detail::kQuantizedBlock;
-    // The blocks [first, last) of one run of elements.
-    const auto convert = [=](const detail::ScaledRuns::Run& of, int64_t step, int64_t first,
-                             int64_t last) {
+    runs.ForEach([=](const detail::ScaledRuns::Run& of, int64_t first, int64_t last) {
       Number number[kBlock], zero[kBlock] = {};
       float factor[kBlock];
-      for (int64_t at = first * kBlock; at < (std::min)(last * kBlock, of.n); at += kBlock) {
-        const int64_t n = (std::min)(kBlock, of.n - at);
+      const int64_t step = runs.scale_step;
+      for (int64_t at = first; at < last; at += kBlock) {
+        const int64_t n = (std::min)(kBlock, last - at);
         const int64_t scale_at = of.scale + at * step, scale_n = step == 0 ? 1 : n;
         Run run = {};
         run.x = load_x(from, of.at + at, n, number);
@@ -269,19 +292,35 @@ class QuantizationOp : public StandardOperator {
         run.n = n;
         store(run, to, of.at + at);
       }
-    };
-    const int64_t blocks = (runs.length + kBlock - 1) / kBlock;
-    constexpr int64_t kGrain = 64;  // blocks
-    if (runs.count == 1)
-      ParallelForRange(blocks, kGrain, [&](int64_t begin, int64_t end) {
-        convert(runs.At(0), runs.scale_step, begin, end);
-      });
-    else
-      ParallelForRange(runs.count, kGrain * kBlock / runs.length + 1,
-                       [&](int64_t begin, int64_t end) {
-                         for (int64_t run = begin; run < end; ++run)
-                           convert(runs.At(run), runs.scale_step, 0, blocks);
-                       });
+    });
+  }
+  // Calls `loop` for the runs of elements. The scale is of float32, the zero point of T.
+  template <class T, class From, class To>
+  void ForEachRun(void (*loop)(const From* x, const detail::ByteScales<T>& by, int64_t runs,
+                               int64_t n, To* y),
+                  To* y) {
+    static constexpr T kZero = 0;
+    const Tensor &x = DenseInput(0), &scale = DenseInput(1);
+    const From* from = x.template data<From>();
+    const float* scales = scale.data<float>();
+    const T* zeros = HasInput(2) ? DenseInput(2).template data<T>() : nullptr;
+    const detail::ScaledRuns runs(x.shape(), scale.shape(), axis_, block_);
+    const int64_t step = runs.scale_step, zero_step = zeros ? 1 : 0;
+    const T* const known_zeros = zeros ? zeros : &kZero;
+    if (runs.has_scale_of_own()) {
+      ParallelForRange(
+          runs.count, detail::kQuantizedGrain / runs.length + 1, [&](int64_t first, int64_t last) {
+            const int64_t at = first * runs.length;
+            loop(from + at, {scales + first, known_zeros + first * zero_step, step, zero_step},
+                 last - first, runs.length, y + at);
+          });
+      return;
+    }
+    runs.ForEach([=](const detail::ScaledRuns::Run& of, int64_t first, int64_t last) {
+      const int64_t scale_at = of.scale + first * step, at = of.at + first;
+      loop(from + at, {scales + scale_at, known_zeros + scale_at * zero_step, step, zero_step}, 1,
+           last - first, y + at);
+    });
   }
 
  private:
@@ -308,6 +347,11 @@ class QuantizeLinearOp final : public QuantizationOp {
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
     const DType dtype = y->dtype();
+    if (Input(0).dtype() == DType::kFloat32 && Input(1).dtype() == DType::kFloat32 &&
+        ByteTypes::Visit(dtype, [&]<class T>() {
+          ForEachRun<T>(detail::BestQuantizeLoops<T>().quantize, y->mutable_data<T>());
+        }))
+      return true;
     auto store = QuantizedTypes::Find<detail::StoreQuantized>(
         dtype, []<class T>() { return &detail::QuantizeRun<T>; });
     if (!store)
@@ -366,6 +410,11 @@ class DequantizeLinearOp final : public QuantizationOp {
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
     const DType from = Input(0).dtype(), to = y->dtype();
+    if (Input(1).dtype() == DType::kFloat32 && to == DType::kFloat32 &&
+        ByteTypes::Visit(from, [&]<class T>() {
+          ForEachRun<T>(detail::BestQuantizeLoops<T>().dequantize, y->mutable_data<float>());
+        }))
+      return true;
     if (IsFloat8(from) || from == DType::kFloat4E2M1) {
       const auto store = ScaleTypes::Find<detail::StoreDequantizedFloats>(
           to, []<class T>() { return &detail::DequantizeFloatRun<T>; });
