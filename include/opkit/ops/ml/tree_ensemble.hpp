@@ -29,19 +29,19 @@ class TreeScores {
   // [begin, end) as elements of T; it may put them into `buffer`.
   template <class Rows, class Done>
   void Run(int64_t rows, int64_t columns, Rows&& rows_of, Done&& done) {
-    if (rows < kTreeLanes) {
-      for (int64_t row = 0; row < rows; ++row) {
-        const T* x = rows_of(row, row + 1, buffer_);
-        scores_.assign(Index(num_targets_), Initial());
-        RunRow(x);
-        Finish(scores_.data());
-        done(row, scores_.data());
-      }
+    if (rows == 1) {
+      const T* x = rows_of(0, 1, buffer_);
+      scores_.assign(Index(num_targets_), Initial());
+      RunRow(x);
+      Finish(scores_.data());
+      done(0, scores_.data());
       return;
     }
-    // About 10 us of work: a walk takes about 10 ns.
-    const int64_t groups = (std::max)(int64_t{1}, 128 / (trees_.num_trees() + 1));
-    ParallelForRange(rows, groups * kTreeLanes, [&](int64_t begin, int64_t end) {
+    // At least about 10 us of work, since a walk takes about 5 ns, and of many rows a whole block,
+    // which reads the trees once.
+    const int64_t grain =
+        (std::max)(1 + 2048 / (trees_.num_trees() + 1), (std::min)(kBlock, rows / 16));
+    ParallelForRange(rows, grain, [&](int64_t begin, int64_t end) {
       std::vector<T> buffer, scores;
       for (; begin < end; begin += kBlock) {
         const int64_t block = (std::min)(end - begin, kBlock);
@@ -57,61 +57,70 @@ class TreeScores {
   }
 
  private:
-  static constexpr int64_t kBlock = 64;  // rows that go through a tree before the next tree
+  static constexpr int64_t kBlock = 64;  // rows that go through some trees before the next trees
 
-  // Walks one row through all trees at once. Votes are added in the order of the trees, so that the
-  // number of threads does not change the result.
+  // Votes are added in the order of the trees, so that neither the number of rows nor that of
+  // threads changes the result.
   void RunRow(const T* x) {
     const int64_t trees = trees_.num_trees();
-    const int64_t groups = (trees + kTreeLanes - 1) / kTreeLanes;
-    leaves_.resize(Index(groups * kTreeLanes));
-    ParallelFor(
-        groups,
-        [&](int64_t group) {
-          const T* all[kTreeLanes];
-          int64_t numbers[kTreeLanes];
-          for (int i = 0; i < kTreeLanes; ++i) {
-            all[i] = x;
-            numbers[i] = (std::min)(group * kTreeLanes + i, trees - 1);
-          }
-          trees_.Walk(all, numbers, leaves_.data() + group * kTreeLanes);
-        },
-        /*grain=*/64);
-    for (int64_t tree = 0; tree < trees; ++tree) Add(leaves_[Index(tree)], scores_.data());
+    const bool is_plain = trees_.IsPlain(x);
+    leaves_.resize(Index(trees));
+    ParallelFor((trees + kTreeLanes - 1) / kTreeLanes,
+                [&](int64_t group) {
+                  const int64_t first = group * kTreeLanes;
+                  trees_.WalkTrees(x, is_plain, first, Lanes(trees - first),
+                                   leaves_.data() + first);
+                },
+                /*grain=*/128);
+    Add(leaves_.data(), trees, scores_.data());
   }
   void RunBlock(const T* x, int64_t rows, int64_t columns, T* scores) const {
-    for (int64_t tree = 0; tree < trees_.num_trees(); ++tree) {
-      int64_t same[kTreeLanes];
-      std::fill_n(same, kTreeLanes, tree);
-      for (int64_t row = 0; row < rows; row += kTreeLanes) {
-        const T* some[kTreeLanes];
-        int32_t leaves[kTreeLanes];
-        for (int i = 0; i < kTreeLanes; ++i) some[i] = x + (std::min)(row + i, rows - 1) * columns;
-        trees_.Walk(some, same, leaves);
-        for (int64_t i = 0; i < kTreeLanes && row + i < rows; ++i)
-          Add(leaves[i], scores + (row + i) * num_targets_);
+    uint32_t leaves[kTreeLanes];
+    bool is_plain[kBlock], are_plain = true;
+    for (int64_t row = 0; row < rows; ++row)
+      are_plain &= is_plain[row] = trees_.IsPlain(x + row * columns);
+    const int64_t trees = trees_.num_trees();
+    // The walks of several trees from one row are faster than those of several rows through one
+    // tree, unless only few trees are left.
+    const int64_t few = (std::min)(rows, int64_t{kTreeLanes / 2});
+    int64_t first = 0;
+    for (; first < trees && trees - first >= few; first += kTreeLanes) {
+      const int lanes = Lanes(trees - first);
+      for (int64_t row = 0; row < rows; ++row) {
+        trees_.WalkTrees(x + row * columns, is_plain[row], first, lanes, leaves);
+        Add(leaves, lanes, scores + row * num_targets_);
       }
     }
+    for (; first < trees; ++first)
+      for (int64_t row = 0; row < rows; row += kTreeLanes) {
+        const int lanes = Lanes(rows - row);
+        trees_.WalkRows(x + row * columns, columns, are_plain, first, lanes, leaves);
+        for (int i = 0; i < lanes; ++i) Add(leaves + i, 1, scores + (row + i) * num_targets_);
+      }
   }
+  static int Lanes(int64_t left) { return static_cast<int>((std::min)(left, int64_t{kTreeLanes})); }
   T Initial() const {
     constexpr T kInfinity = std::numeric_limits<T>::infinity();
     return aggregate_ == TreeAggregate::kMin   ? kInfinity
            : aggregate_ == TreeAggregate::kMax ? -kInfinity
                                                : T(0);
   }
-  void Add(int32_t leaf, T* scores) const {
-    if (trees_.weight_in_node())
-      Add(scores, trees_.leaf_weight(leaf));
-    else
-      for (const auto& vote : trees_.votes(leaf)) Add(scores + vote.target, vote.weight);
+  // Adds the votes of leaves to the scores of a row.
+  void Add(const uint32_t* leaves, int64_t count, T* scores) const {
+    if (trees_.has_one_weight()) {
+      T score = *scores;
+      for (int64_t i = 0; i < count; ++i) score = Joined(score, trees_.leaf_weight(leaves[i]));
+      *scores = score;
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i)
+      for (const auto& vote : trees_.votes(leaves[i]))
+        scores[vote.target] = Joined(scores[vote.target], vote.weight);
   }
-  void Add(T* score, T weight) const {
-    if (aggregate_ == TreeAggregate::kMin)
-      *score = (std::min)(*score, weight);
-    else if (aggregate_ == TreeAggregate::kMax)
-      *score = (std::max)(*score, weight);
-    else
-      *score += weight;
+  T Joined(T score, T weight) const {
+    return aggregate_ == TreeAggregate::kMin   ? (std::min)(score, weight)
+           : aggregate_ == TreeAggregate::kMax ? (std::max)(score, weight)
+                                               : score + weight;
   }
   void Finish(T* scores) const {
     for (int64_t i = 0; i < num_targets_; ++i) {
@@ -127,9 +136,9 @@ class TreeScores {
   const TreeAggregate aggregate_;
   const int64_t num_targets_;
   const std::vector<T> base_;  // one for all targets, one for each, or none
-  // Used by calls with few rows.
+  // Used by calls with one row.
   std::vector<T> buffer_, scores_;
-  std::vector<int32_t> leaves_;
+  std::vector<uint32_t> leaves_;
 };
 
 // The base of the three operators. Compares and adds in float if rows, thresholds and weights are

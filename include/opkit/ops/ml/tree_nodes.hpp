@@ -1,6 +1,6 @@
-// TreeNodes: the trees of an ensemble in one array of nodes of 16 or 24 bytes, and the walk from
-// the roots to the leaves. Every comparison is reduced to "v > value", so that a walk has no branch
-// but its end, and eight walks go on at once to hide the time that memory takes.
+// TreeNodes: the trees of an ensemble in one array of nodes of 12 or 16 bytes, and the walk from
+// the roots to the leaves. Almost every comparison is reduced to "not v <= value", so that a step
+// has no branch, and 16 walks go on at once to hide the time that memory takes.
 #ifndef OPKIT_OPS_ML_TREE_NODES_HPP_
 #define OPKIT_OPS_ML_TREE_NODES_HPP_
 
@@ -12,32 +12,28 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The walks that one call advances.
-inline constexpr int kTreeLanes = 8;
+// The walks that one call advances at most.
+inline constexpr int kTreeLanes = 16;
 
 template <class T>
 class TreeNodes {
  public:
+  // A walk goes on to node + child, or to the node behind it if v <= value is false. A leaf is its
+  // own second child: its value is NaN.
   struct Node {
-    T value;          // the threshold; for a leaf the weight of its only vote
-    int32_t feature;  // the column that is compared; 0 for a leaf
-    int32_t child;    // the first of two adjacent children; the leaf itself for a leaf
-    uint32_t bits;    // kSplit, kNanGoesSecond, kKind…, and above them a number
+    T value;           // the threshold
+    uint32_t feature;  // the column that is compared; 0 for a leaf
+    uint32_t child;    // the way to the first child; kLeaf for a leaf
   };
-  static constexpr uint32_t kSplit = 1;
-  // A NaN goes to the second child, otherwise to the first.
-  static constexpr uint32_t kNanGoesSecond = 2;
-  // A value equal to the threshold, or among the set of the node's number, goes to the second
-  // child; without these bits a value above the threshold does.
-  static constexpr uint32_t kEquals = 4;
-  static constexpr uint32_t kIsMember = 8;
-  static constexpr int kNumberShift = 4;
+  static constexpr uint32_t kLeaf = ~uint32_t{0};  // -1
 
   explicit TreeNodes(const TreeModel& model)
-      : weight_in_node_(model.num_targets == 1 && model.single_votes()) {
+      : num_features_(model.num_features),
+        has_one_weight_(model.num_targets == 1 && model.single_votes()) {
     nodes_.reserve(model.nodes.size());
+    bits_.reserve(model.nodes.size());
     for (const int32_t root : model.roots) {
-      roots_.push_back(static_cast<int32_t>(nodes_.size()));
+      roots_.push_back(static_cast<uint32_t>(nodes_.size()));
       AddTree(model, root);
     }
     leaf_begins_.push_back(static_cast<int32_t>(votes_.size()));
@@ -49,88 +45,127 @@ class TreeNodes {
   };
   int64_t num_trees() const { return static_cast<int64_t>(roots_.size()); }
   // True if there is one target and each leaf has one vote for it, whose weight is leaf_weight().
-  bool weight_in_node() const { return weight_in_node_; }
-  T leaf_weight(int32_t leaf) const { return nodes_[Index(leaf)].value; }
+  bool has_one_weight() const { return has_one_weight_; }
+  T leaf_weight(uint32_t leaf) const { return votes_[bits_[leaf] >> kNumberShift].weight; }
   // The votes of a leaf.
-  std::span<const Vote> votes(int32_t leaf) const {
-    const size_t number = nodes_[Index(leaf)].bits >> kNumberShift;
+  std::span<const Vote> votes(uint32_t leaf) const {
+    const size_t number = bits_[leaf] >> kNumberShift;
     const int32_t begin = leaf_begins_[number];
     return {votes_.data() + begin, static_cast<size_t>(leaf_begins_[number + 1] - begin)};
   }
 
-  // Walks kTreeLanes trees, or one tree for several rows: leaves[i] becomes the leaf that row x[i]
-  // reaches from the root of tree trees[i]. The rows must have a column for every feature, and at
-  // least one.
-  void Walk(const T* const* x, const int64_t* trees, int32_t* leaves) const {
-    int32_t at[kTreeLanes];
-    for (int i = 0; i < kTreeLanes; ++i) at[i] = roots_[Index(trees[i])];
-    if (has_kinds_)
-      Walk<true>(x, at);
-    else
-      Walk<false>(x, at);
-    std::copy(at, at + kTreeLanes, leaves);
+  // True if every comparison of the walks of row x is "not v <= value": there are no other kinds,
+  // and no NaN that goes to the first child.
+  bool IsPlain(const T* x) const {
+    if (has_kinds_) return false;
+    int nans = 0;
+    for (int64_t i = 0; nan_goes_first_ && i < num_features_; ++i) nans |= x[i] != x[i];
+    return nans == 0;
+  }
+  // Walks the trees from `first` on, at most kTreeLanes: leaves[i] becomes the leaf that the row x
+  // reaches from the root of tree first + i. The row must have a column for every feature, and at
+  // least one. `is_plain` is true only if IsPlain(x) is.
+  void WalkTrees(const T* x, bool is_plain, int64_t first, int lanes, uint32_t* leaves) const {
+    int32_t depth = 0;
+    for (int i = 0; i < lanes; ++i) {
+      leaves[i] = roots_[Index(first + i)];
+      depth = (std::max)(depth, depths_[Index(first + i)]);
+    }
+    Walk([x](int) { return x; }, is_plain, lanes, depth, leaves);
+  }
+  // Walks one tree for rows that are `columns` elements apart, at most kTreeLanes: leaves[i]
+  // becomes the leaf that row i reaches. `are_plain` is true only if IsPlain() is true of all.
+  void WalkRows(const T* x, int64_t columns, bool are_plain, int64_t tree, int lanes,
+                uint32_t* leaves) const {
+    const T* rows[kTreeLanes];
+    for (int i = 0; i < lanes; ++i) {
+      leaves[i] = roots_[Index(tree)];
+      rows[i] = x + i * columns;
+    }
+    Walk([&rows](int i) { return rows[i]; }, are_plain, lanes, depths_[Index(tree)], leaves);
   }
 
  private:
-  template <bool kHasKinds>
-  void Walk(const T* const* x, int32_t* at) const {
+  // Each node has a number of bits that plain comparisons do not read. A NaN goes to the first
+  // child with this bit, otherwise to the second.
+  static constexpr uint32_t kNanGoesFirst = 1;
+  // A value equal to the threshold, or among the set of the node's number, goes to the second
+  // child; without these bits a value above the threshold does.
+  static constexpr uint32_t kEquals = 2;
+  static constexpr uint32_t kIsMember = 4;
+  static constexpr int kNumberShift = 3;  // above the bits: the number of the leaf or of the set
+
+  template <class RowOf>
+  void Walk(RowOf row_of, bool is_plain, int lanes, int32_t depth, uint32_t* at) const {
+    if (!is_plain)
+      Descend<true>(row_of, lanes, depth, at);
+    else if (lanes == kTreeLanes)  // a constant, for which the compiler unrolls the loops
+      Descend<false>(row_of, std::integral_constant<int, kTreeLanes>(), depth, at);
+    else
+      Descend<false>(row_of, lanes, depth, at);
+  }
+  template <bool kIsGeneral, class RowOf, class Lanes>
+  void Descend(RowOf row_of, Lanes lanes, int32_t depth, uint32_t* at) const {
     const Node* nodes = nodes_.data();
-    for (int32_t moved = 1; moved != 0;) {
-      moved = 0;
-      for (int i = 0; i < kTreeLanes; ++i) {
-        const Node& node = nodes[at[i]];
-        const T v = x[i][node.feature];
-        bool second;
-        if (kHasKinds && (node.bits & (kEquals | kIsMember)))
-          second = v == v ? IsIn(node, v) : (node.bits & kNanGoesSecond) != 0;
-        else
-          second = (v > node.value) | ((v != v) & ((node.bits >> 1) & 1));
-        const int32_t next = node.child + static_cast<int32_t>(second & (node.bits & kSplit));
-        moved |= next ^ at[i];
-        at[i] = next;
+    const auto step = [&] {
+      for (int i = 0; i < lanes; ++i) {
+        uint32_t here = at[i];
+        // Without this the compiler gathers with vector instructions, which is slower.
+        asm("" : "+r"(here));
+        const Node& node = nodes[here];
+        const T v = row_of(i)[node.feature];
+        bool second = !(v <= node.value);
+        if constexpr (kIsGeneral) second = IsSecond(here, v, second);
+        at[i] = here + node.child + static_cast<uint32_t>(second);
       }
+    };
+    // In a tree of many depths most walks end early: every fourth step looks for it.
+    for (int32_t i = depth % 4; i > 0; --i) step();
+    for (int32_t left = depth / 4; left > 0; --left) {
+      uint32_t all = kLeaf;
+      for (int i = 0; i < lanes; ++i) all &= nodes[at[i]].child;
+      if (all == kLeaf) break;
+      for (int i = 0; i < 4; ++i) step();
     }
   }
-  bool IsIn(const Node& node, T v) const {
-    if (node.bits & kEquals) return v == node.value;
-    const std::vector<T>& set = sets_[node.bits >> kNumberShift];
+  bool IsSecond(uint32_t at, T v, bool is_above) const {
+    const uint32_t bits = bits_[at];
+    if (v != v) return !(bits & kNanGoesFirst);
+    if (bits & kEquals) return v == nodes_[at].value;
+    if (!(bits & kIsMember)) return is_above;
+    const std::vector<T>& set = sets_[bits >> kNumberShift];
     return std::binary_search(set.begin(), set.end(), v);
   }
 
   // Adds the tree by breadth, so that the nodes near the root, which every walk reads, are
   // together.
   void AddTree(const TreeModel& model, int32_t root) {
-    std::vector<int32_t> sources{root};  // sources[i] becomes node first + i
-    const size_t first = nodes_.size();
-    nodes_.resize(first + 1);
+    std::vector<int32_t> sources{root}, depths{0};  // in the order of their nodes
     for (size_t i = 0; i < sources.size(); ++i) {
       const TreeModel::Node& source = model.nodes[Index(sources[i])];
-      const auto at = static_cast<int32_t>(first + i);
       if (source.mode == TreeMode::kLeaf) {
-        nodes_[first + i] = Leaf(model, source, at);
+        AddLeaf(model, source);
         continue;
       }
-      const auto child = static_cast<int32_t>(nodes_.size());
-      nodes_[first + i] = Split(model, source, child, sources);
-      nodes_.resize(nodes_.size() + 2);
+      AddSplit(model, source, static_cast<uint32_t>(sources.size() - i), sources);
+      depths.resize(sources.size(), depths[i] + 1);
     }
+    depths_.push_back(depths.back());
   }
-  Node Leaf(const TreeModel& model, const TreeModel::Node& source, int32_t at) {
-    const auto number = static_cast<uint32_t>(leaf_begins_.size());
+  void AddLeaf(const TreeModel& model, const TreeModel::Node& source) {
+    nodes_.push_back({std::numeric_limits<T>::quiet_NaN(), 0, kLeaf});
+    bits_.push_back(static_cast<uint32_t>(leaf_begins_.size()) << kNumberShift);
     leaf_begins_.push_back(static_cast<int32_t>(votes_.size()));
-    Node leaf{0, 0, at, number << kNumberShift};
-    for (const TreeModel::Vote& vote : model.votes_of(source)) {
+    for (const TreeModel::Vote& vote : model.votes_of(source))
       votes_.push_back({vote.target, static_cast<T>(vote.weight)});
-      leaf.value = static_cast<T>(vote.weight);
-    }
-    return leaf;
   }
-  // Makes a node of a comparison and adds its children to `sources`. "v <= t" is "not v > t". "v <
-  // t" is "v <= t'" with the number t' below t. A NaN goes where the model says: it fails every
+  // Adds a node of a comparison, and its children to `sources`. "v <= t" is "not v > t". "v < t" is
+  // "v <= t'" with the number t' below t. A NaN goes where the model says: it fails every
   // comparison but "!=".
-  Node Split(const TreeModel& model, const TreeModel::Node& source, int32_t child,
-             std::vector<int32_t>& sources) {
-    Node node{static_cast<T>(source.value), static_cast<int32_t>(source.feature), child, kSplit};
+  void AddSplit(const TreeModel& model, const TreeModel::Node& source, uint32_t child,
+                std::vector<int32_t>& sources) {
+    Node node{static_cast<T>(source.value), static_cast<uint32_t>(source.feature), child};
+    uint32_t bits = 0;
     bool true_is_second = false, nan_is_true = source.nan_goes_true;
     bool below = false;
     switch (source.mode) {
@@ -147,15 +182,15 @@ class TreeNodes {
         break;
       case TreeMode::kEqual:
         true_is_second = true;
-        node.bits |= kEquals;
+        bits |= kEquals;
         break;
       case TreeMode::kNotEqual:
         nan_is_true = true;
-        node.bits |= kEquals;
+        bits |= kEquals;
         break;
       case TreeMode::kMember: {
         true_is_second = true;
-        node.bits |= kIsMember | static_cast<uint32_t>(sets_.size()) << kNumberShift;
+        bits |= kIsMember | static_cast<uint32_t>(sets_.size()) << kNumberShift;
         const std::vector<double>& members = model.sets[Index(source.set)];
         std::vector<T>& set = sets_.emplace_back(members.begin(), members.end());
         std::sort(set.begin(), set.end());
@@ -164,30 +199,32 @@ class TreeNodes {
       case TreeMode::kLeaf:
         break;
     }
-    has_kinds_ |= (node.bits & (kEquals | kIsMember)) != 0;
+    has_kinds_ |= (bits & (kEquals | kIsMember)) != 0;
     constexpr T kInfinity = std::numeric_limits<T>::infinity();
-    // A comparison with NaN is false for every v, as is "v < -infinity". "v > NaN" is false too, so
-    // the outcome of "false" is the first child then.
-    const bool less_than_all = below && node.value == -kInfinity;
-    const bool ordered = !(node.bits & (kEquals | kIsMember));
-    if (ordered && node.value != node.value) {
-      true_is_second = true;
-    } else if (less_than_all) {
-      // "v < -infinity" is always false, and "v >= -infinity" always true: both are "not v > NaN".
-      true_is_second = !true_is_second;
+    // A comparison with NaN is false for every v, as is "v <= NaN": the outcome "false" is the
+    // second child then. "v < -infinity" is always false too, and "v >= -infinity" always true.
+    if (!(bits & (kEquals | kIsMember)) && node.value != node.value)
+      true_is_second = false;
+    else if (below && node.value == -kInfinity)
       node.value = std::numeric_limits<T>::quiet_NaN();
-    } else if (below) {
+    else if (below)
       node.value = std::nextafter(node.value, -kInfinity);
+    if (nan_is_true != true_is_second) {
+      bits |= kNanGoesFirst;
+      nan_goes_first_ = true;
     }
-    if (nan_is_true == true_is_second) node.bits |= kNanGoesSecond;
+    nodes_.push_back(node);
+    bits_.push_back(bits);
     sources.push_back(true_is_second ? source.no : source.yes);
     sources.push_back(true_is_second ? source.yes : source.no);
-    return node;
   }
 
-  bool weight_in_node_, has_kinds_ = false;
+  int64_t num_features_;
+  bool has_one_weight_, has_kinds_ = false, nan_goes_first_ = false;
   std::vector<Node> nodes_;
-  std::vector<int32_t> roots_;
+  std::vector<uint32_t> bits_;   // of each node
+  std::vector<uint32_t> roots_;  // of each tree
+  std::vector<int32_t> depths_;  // of each tree: the most steps to a leaf
   std::vector<std::vector<T>> sets_;
   std::vector<int32_t>
       leaf_begins_;  // by the number of the leaf; the votes end where the next begin
