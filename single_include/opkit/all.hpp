@@ -17627,8 +17627,9 @@ OPKIT_IMAGE_LOCAL std::string DocsOfAllOperators();
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The tolerances of CompareRuns. An element differs if |found - expected| > atol + rtol *
-// |expected|, as in numpy.allclose. Integers and bools must be equal. An infinity equals only
-// itself; a NaN equals any NaN.
+// |expected|, as in numpy.allclose. Integers, bools and strings must be equal. An infinity equals
+// only itself; a NaN equals any NaN. Sequences and optional values must have as many elements,
+// which are compared one by one.
 struct CompareRunsOptions {
   double rtol = 1e-3;
   double atol = 1e-5;
@@ -17649,10 +17650,13 @@ struct ComparedValue {
   bool differs = false;
   int64_t elements = 0;
   int64_t different = 0;  // number of elements that differ
-  double max_abs = 0;     // the largest |found - expected|; infinite if only one of them is a NaN
+  // The largest |found - expected|; infinite if only one of them is a NaN; 0 for strings.
+  double max_abs = 0;
   // The largest |found - expected| / |expected| among elements whose expected is not 0.
   double max_rel = 0;
-  std::vector<int64_t> first = {};  // the index of the first element that differs
+  // The index of the first element that differs. In a sequence the position of the tensor comes
+  // before the index in that tensor; a tensor of another dtype or shape is one element.
+  std::vector<int64_t> first = {};
   // The first different element in each run; the types of the value if these differ, since no
   // element is compared then.
   std::string found = {}, expected = {};
@@ -30423,8 +30427,11 @@ class TensorBindings {
   static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
     if (info.dtype != DType::kUndefined && info.dtype != tensor.dtype()) return true;
     if (!IsObject(tensor.dtype()) || info.element == DType::kUndefined) return false;
-    const DType found = TensorInfo::Of(tensor).element;
-    return found != DType::kUndefined && found != info.element;
+    const TensorInfo found = TensorInfo::Of(tensor);
+    if (tensor.dtype() == DType::kOptional && tensor.numel() > 0 &&
+        found.holds_sequence != info.holds_sequence)
+      return true;
+    return found.element != DType::kUndefined && found.element != info.element;
   }
 
   const GraphView& view_;
@@ -41204,16 +41211,34 @@ class ValueComparison {
 
   void Compare(const Tensor& found, const Tensor& expected) {
     if (found.dtype() != expected.dtype() || found.shape() != expected.shape()) {
-      to_.differs = true;
-      to_.found = StrCat(found.dtype(), found.shape());
-      to_.expected = StrCat(expected.dtype(), expected.shape());
+      DifferInType(StrCat(found.dtype(), found.shape()),
+                   StrCat(expected.dtype(), expected.shape()));
+    } else if (found.dtype() == DType::kSequence || found.dtype() == DType::kOptional) {
+      const auto a = ElementsOf(found), b = ElementsOf(expected);
+      for (size_t i = 0; i < a.size(); ++i) {
+        place_.push_back(static_cast<int64_t>(i));
+        Compare(a[i], b[i]);
+        place_.pop_back();
+      }
+    } else {
+      CompareElements(found, expected);
+    }
+  }
+
+ private:
+  void CompareElements(const Tensor& found, const Tensor& expected) {
+    const int64_t count = found.numel();
+    to_.elements += count;
+    if (found.dtype() == DType::kString) {
+      const std::string *a = found.data<std::string>(), *b = expected.data<std::string>();
+      for (int64_t i = 0; i < count; ++i)
+        if (a[i] != b[i]) Differ(found.shape(), i, Quoted(a[i]), Quoted(b[i]), 0, 0);
       return;
     }
-    to_.elements = found.numel();
     DispatchDType<bool, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t,
                   float16, bfloat16, float, double>(found.dtype(), [&]<class T>() {
       const T *a = found.data<T>(), *b = expected.data<T>();
-      for (int64_t i = 0; i < to_.elements; ++i) {
+      for (int64_t i = 0; i < count; ++i) {
         if constexpr (std::is_integral_v<T>) {
           if (a[i] != b[i])
             Differ(found.shape(), i, StrCat(a[i]), StrCat(b[i]),
@@ -41225,8 +41250,6 @@ class ValueComparison {
       }
     });
   }
-
- private:
   void Element(const Shape& shape, int64_t i, double a, double b) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     const bool a_is_nan = IsNanByBits(a), b_is_nan = IsNanByBits(b);
@@ -41255,11 +41278,25 @@ class ValueComparison {
       to_.first[Index(axis)] = i % shape[axis];
       i /= shape[axis];
     }
+    to_.first.insert(to_.first.begin(), place_.begin(), place_.end());
+  }
+  // A tensor of another type in a sequence is one element that differs.
+  void DifferInType(std::string found, std::string expected) {
+    if (!place_.empty()) ++to_.elements, ++to_.different;
+    if (std::exchange(to_.differs, true)) return;
+    to_.found = std::move(found);
+    to_.expected = std::move(expected);
+    to_.first = place_;
+  }
+  static std::string Quoted(const std::string& text) {
+    constexpr size_t kShown = 40;
+    return StrCat("'", text.size() <= kShown ? text : text.substr(0, kShown) + "...", "'");
   }
 
   static constexpr double kMost = (std::numeric_limits<double>::max)();
   const CompareRunsOptions& options_;
   ComparedValue& to_;
+  std::vector<int64_t> place_;  // of the tensor in the sequences that hold it
 };
 
 // One run of a plan for a comparison.
@@ -41359,10 +41396,11 @@ OPKIT_INLINE std::string ToString(const RunComparison& runs) {
   for (const ComparedValue& value : runs.values) {
     same_kernels += value.same_kernel;
     const bool is_compared = !value.differs || value.different > 0;
+    const bool has_distance = !value.differs || value.max_abs > 0;
     lines.push_back({detail::WithoutControls(value.name), detail::WithoutControls(value.node),
                      value.backend, value.expected_backend,
-                     is_compared ? detail::ShortNumber(value.max_abs) : "",
-                     is_compared ? detail::ShortNumber(value.max_rel) : "",
+                     has_distance ? detail::ShortNumber(value.max_abs) : "",
+                     has_distance ? detail::ShortNumber(value.max_rel) : "",
                      !value.differs ? "-"
                      : is_compared  ? StrCat(value.different, " of ", value.elements)
                                     : StrCat(value.found, ", not ", value.expected),

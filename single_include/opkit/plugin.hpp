@@ -31307,8 +31307,11 @@ class TensorBindings {
   static bool DTypeDiffers(const TensorInfo& info, const Tensor& tensor) {
     if (info.dtype != DType::kUndefined && info.dtype != tensor.dtype()) return true;
     if (!IsObject(tensor.dtype()) || info.element == DType::kUndefined) return false;
-    const DType found = TensorInfo::Of(tensor).element;
-    return found != DType::kUndefined && found != info.element;
+    const TensorInfo found = TensorInfo::Of(tensor);
+    if (tensor.dtype() == DType::kOptional && tensor.numel() > 0 &&
+        found.holds_sequence != info.holds_sequence)
+      return true;
+    return found.element != DType::kUndefined && found.element != info.element;
   }
 
   const GraphView& view_;
