@@ -346,9 +346,11 @@ class DomainMaker(Maker):
         if rotary:
             rest |= dict(do_rotary=1, rotary_interleaved=self.maybe(self.d.int(0, 1)))
         inputs += [self.values([12, size // 2], "float32", 0, constant=1) if rotary else "" for _ in range(2)] + [""]
-        if bias:
-            inputs.append(self.values([self.d.choice([1, batch]), self.d.choice([1, heads]), steps, past + steps],
-                                      "float32", 0))
+        inputs.append(self.values([self.d.choice([1, batch]), self.d.choice([1, heads]), steps, past + steps],
+                                  "float32", 0) if bias else "")
+        if self.d.chance(0.2):
+            inputs.append(self.values([heads], "float32", 0))
+        rest["smooth_softmax"] = self.maybe(1, 0.2)
         case = self.done(inputs, ["float32"], 3, kind="single", **rest)
         if not rows:  # other rows of the cache hold any numbers
             case = self.c.finish(list(self.c.nodes[-1].output), ["float32"] * 3)

@@ -331,6 +331,26 @@ TEST_CASE("GroupQueryAttention rotates queries and keys by the angles of their s
               0.875, 0.125, 1.25, -1.875, 0.25, 0,      -0.75,   -1.125, -1.75, 0.25}));
 }
 
+TEST_CASE("GroupQueryAttention whose softmax has a sink") {
+  const Tensor q = Pattern({1, 2, 16}), k = Pattern({1, 2, 8}), none;
+  std::vector<Tensor> inputs{q, k, k, none, none, Vector<int32_t>({1}), One<int32_t>(2)};
+  Attributes heads{A::Int("num_heads", 2), A::Int("kv_num_heads", 1)};
+  Attributes smooth = heads;
+  smooth.push_back(A::Int("smooth_softmax", 1));
+  CHECK(Run("GroupQueryAttention", inputs, smooth) ==
+        Near({-0.4271, 1.068,   0.2135, -0.6406, 0.8542, 0,       -0.8542, 0.6406,
+              -0.3275, 0.8187,  0.1637, -0.4912, 0.6549, 0,       -0.6549, 0.4912,
+              -0.2357, -0.3979, 0.3153, -0.4193, 0.8662, 0.1316,  -0.603,  0.6826,
+              -0.1827, -0.2029, 0.2233, -0.318,  0.6293, 0.08796, -0.4534, 0.494}));
+  inputs.resize(11);
+  inputs.push_back(Vector({0.5f, -1}));
+  CHECK(Run("GroupQueryAttention", inputs, heads) ==
+        Near({-0.3902, 0.9755,  0.1951, -0.5853, 0.7804, 0,      -0.7804, 0.5853,
+              -0.4188, 1.047,   0.2094, -0.6282, 0.8376, 0,      -0.8376, 0.6282,
+              -0.2011, -0.3395, 0.269,  -0.3577, 0.739,  0.1123, -0.5144, 0.5823,
+              -0.2573, -0.2858, 0.3145, -0.4479, 0.8862, 0.1239, -0.6385, 0.6957}));
+}
+
 TEST_CASE("what a GroupQueryAttention has beyond that is an Error by its name") {
   const Tensor q = Pattern({1, 1, 8}), none, last = Vector<int32_t>({0}), total = One<int32_t>(1);
   const std::vector<Tensor> inputs{q, q, q, none, none, last, total};
@@ -340,12 +360,12 @@ TEST_CASE("what a GroupQueryAttention has beyond that is an Error by its name") 
     more.insert(more.begin(), inputs.begin(), inputs.end());
     return Refused("GroupQueryAttention", more, attributes);
   };
-  CHECK(Contains(refused({}, {A::Int("smooth_softmax", 1)}), "its smooth_softmax is 1"));
   CHECK(Contains(refused({}, {A::Int("causal", 0)}), "its causal is 0; opkit has only 1"));
   CHECK(Contains(refused({}, {A::Int("qk_output", 2)}), "its qk_output is 2"));
   CHECK(Contains(refused({}, {A::String("k_quant_type", "PER_TENSOR")}),
                  "its k_quant_type is 'PER_TENSOR'"));
-  CHECK(Contains(refused({none, none, none, none, Vector({1})}, {}), "it has input 11, head_sink"));
+  CHECK(Contains(refused({none, none, none, none, none, Vector({1})}, {}),
+                 "it has input 12, k_scale"));
   CHECK(Contains(refused({}, {A::Int("do_rotary", 1)}), "it needs input 7"));
   CHECK(Contains(
       Refused("GroupQueryAttention", inputs, {A::Int("num_heads", 3), A::Int("kv_num_heads", 2)}),

@@ -263,30 +263,11 @@ class OnnxMicrosoftRules {
     if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0)
       Throw(ErrorCode::kInvalidArgument, "its num_heads is ", heads, " and its kv_num_heads is ",
             kv_heads, ", expected a multiple of the number of key heads");
-    std::vector<std::string> parts{e.In(0), e.Optional(1), e.Optional(2)};
-    if (e.Has(1) != e.Has(2))
-      Throw(ErrorCode::kInvalidArgument, "it needs both key and value, or neither");
-    if (e.Has(1)) {
-      for (size_t i = 0; i < 3; ++i)
-        parts[i] = e.Node("Reshape", {parts[i], e.Ints({0, 0, i == 0 ? heads : kv_heads, -1})});
-    } else {  // queries, keys and values lie side by side
-      const std::string all =
-          e.Node("Reshape", {parts[0], e.Ints({0, 0, heads + 2 * kv_heads, -1})});
-      parts.clear();
-      for (const char* what : {"q", "k", "v"})
-        parts.push_back(e.scope().FreshName(e.In(0) + "/" + what));
-      e.scope().AddNode(
-          OperatorDef("Split", {all, e.Ints({heads, kv_heads, kv_heads})}, parts, {{"axis", 2}}));
-    }
-    for (std::string& part : parts)
-      part = e.Node("Transpose", {part}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
-
+    std::vector<std::string> parts = HeadsOf(e, heads, kv_heads);
     const std::string steps = e.Extent(parts[0], 2), zero = e.Int(0), one = e.Int(1);
-    const std::string last = e.Node("Cast", {e.In(5)}, {{"to", OnnxNumberOf(DType::kInt64)}});
-    const std::string first = e.Node(
-        "Max",
-        {e.Node("Sub", {e.Node("Reshape", {last, e.Ints({-1})}), e.Node("Sub", {steps, one})}),
-         zero});
+    const std::string last = e.Node("Reshape", {AsInt64(e, e.In(5)), e.Ints({-1})});
+    const std::string first =
+        e.Node("Max", {e.Node("Sub", {last, e.Node("Sub", {steps, one})}), zero});
     const std::string places =
         e.Node("Add", {e.Unsqueezed(first, {1}), e.Node("Range", {zero, steps, one})});
     if (e.args().Get<int64_t>("do_rotary", 0) != 0) {
@@ -296,41 +277,32 @@ class OnnxMicrosoftRules {
         parts[i] = e.Node("RotaryEmbedding", {parts[i], e.In(7), e.In(8), places}, args);
     }
     for (size_t i = 1; i < 3; ++i) {
-      if (e.Has(3)) {
-        const std::string rows = e.Extent(e.In(i + 2), 2);
-        const std::string total = e.Node("Reshape", {e.In(6), e.Ints({})});
-        const std::string missing = e.Node(
-            "Max",
-            {e.Node("Sub", {e.Node("Cast", {total}, {{"to", OnnxNumberOf(DType::kInt64)}}), rows}),
-             zero});
-        const std::string pads =
-            e.Node("Concat", {e.Ints({0}), e.Unsqueezed(missing, {0})}, {{"axis", 0}});
-        const std::string cache = e.Node("Pad", {e.In(i + 2), pads, "", e.Ints({2})});
+      if (e.Has(3)) {  // a cache without room for total_sequence_length rows becomes longer
+        const std::string total = AsInt64(e, e.Node("Reshape", {e.In(6), e.Ints({})}));
+        const std::string missing =
+            e.Node("Max", {e.Node("Sub", {total, e.Extent(e.In(i + 2), 2)}), zero});
+        const std::string cache = Padded(e, e.In(i + 2), zero, missing, 2);
         parts[i] = e.Node("TensorScatter", {cache, parts[i], first});
       }
       if (!e.Out(i).empty()) e.Node("Identity", {parts[i]}, {}, e.Out(i));
     }
     Arguments args{{"softcap", e.args().Get<float>("softcap", 0.f)}};
     if (const auto scale = e.args().Get<float>("scale", 0.f); scale != 0) args.Set("scale", scale);
+    const bool has_sink = e.Has(11) || e.args().Get<int64_t>("smooth_softmax", -1) > 0;
     std::string mask;
-    if (!e.Has(3) && window < 0 && !e.Has(10)) {
+    if (!e.Has(3) && window < 0 && !e.Has(10) && !has_sink)
       args.Set("is_causal", 1);
-    } else {
-      const std::string count = e.Extent(parts[1], 2);
-      const std::string keys = e.Node("Range", {zero, count, one});
-      const std::string queries = e.Unsqueezed(places, {1, 3});
-      mask = e.Node("LessOrEqual", {keys, queries});
-      if (window >= 0)
-        mask = e.Node("And",
-                      {mask, e.Node("Greater", {keys, e.Node("Sub", {queries, e.Int(window)})})});
-      if (e.Has(10)) {
-        const std::string behind = e.Node("Sub", {count, e.Extent(e.In(10), 3)});
-        const std::string pads =
-            e.Node("Concat", {e.Ints({0}), e.Unsqueezed(behind, {0})}, {{"axis", 0}});
-        constexpr float kNever = -std::numeric_limits<float>::infinity();
-        mask = e.Node("Where", {mask, e.Node("Pad", {e.In(10), pads, "", e.Ints({3})}),
-                                e.Number(kNever, e.In(10))});
+    else
+      mask = MaskOfCache(e, parts[1], places, window, e.Has(10) || has_sink);
+    if (has_sink) {  // one more key, whose score is that of the sink and whose value is 0
+      if (e.Has(11)) {
+        const std::string sinks = e.Node("Reshape", {e.In(11), e.Ints({1, -1, 1, 1})});
+        mask = e.Node("Add", {Padded(e, mask, zero, one, 3),
+                              Padded(e, sinks, e.Extent(parts[1], 2), zero, 3)});
+      } else {
+        mask = Padded(e, mask, zero, one, 3);
       }
+      for (size_t i = 1; i < 3; ++i) parts[i] = Padded(e, parts[i], zero, one, 2);
     }
     const std::string out = e.Node("Attention", {parts[0], parts[1], parts[2], mask}, args);
     e.Last("Reshape", {e.Node("Transpose", {out}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}}),
@@ -447,18 +419,70 @@ class OnnxMicrosoftRules {
     refuse("causal", 1);
     refuse("qk_output", 0);
     refuse("sliding_window_cache", 0);
-    if (e.args().Get<int64_t>("smooth_softmax", -1) > 0)
-      Throw(ErrorCode::kUnsupported, "its smooth_softmax is 1; opkit has only the plain softmax");
     for (const char* name : {"k_quant_type", "v_quant_type"})
       if (const auto type = e.args().Get<std::string>(name, "NONE"); type != "NONE")
         Throw(ErrorCode::kUnsupported, "its ", name, " is '", type, "'; opkit has only 'NONE'");
-    constexpr std::pair<size_t, const char*> kRefused[] = {
-        {9, "position_ids"}, {11, "head_sink"},     {12, "k_scale"},
-        {13, "v_scale"},     {14, "q_norm_weight"}, {15, "k_norm_weight"}};
+    constexpr std::pair<size_t, const char*> kRefused[] = {{9, "position_ids"},
+                                                           {12, "k_scale"},
+                                                           {13, "v_scale"},
+                                                           {14, "q_norm_weight"},
+                                                           {15, "k_norm_weight"}};
     for (const auto& [input, name] : kRefused)
       if (e.Has(input)) Throw(ErrorCode::kUnsupported, "it has input ", input, ", ", name);
     if (e.Has(3) != e.Has(4))
       Throw(ErrorCode::kInvalidArgument, "it needs both past_key and past_value, or neither");
+  }
+  static std::string AsInt64(OnnxExpansion& e, const std::string& value) {
+    return e.Node("Cast", {value}, {{"to", OnnxNumberOf(DType::kInt64)}});
+  }
+  // Returns queries, keys and values [batch, heads, steps, size] of three inputs, or of one that
+  // has them side by side.
+  static std::vector<std::string> HeadsOf(OnnxExpansion& e, int64_t heads, int64_t kv_heads) {
+    if (e.Has(1) != e.Has(2))
+      Throw(ErrorCode::kInvalidArgument, "it needs both key and value, or neither");
+    std::vector<std::string> parts;
+    if (e.Has(1)) {
+      for (size_t i = 0; i < 3; ++i)
+        parts.push_back(
+            e.Node("Reshape", {e.In(i), e.Ints({0, 0, i == 0 ? heads : kv_heads, -1})}));
+    } else {
+      const std::string all =
+          e.Node("Reshape", {e.In(0), e.Ints({0, 0, heads + 2 * kv_heads, -1})});
+      for (const char* what : {"q", "k", "v"})
+        parts.push_back(e.scope().FreshName(e.In(0) + "/" + what));
+      e.scope().AddNode(
+          OperatorDef("Split", {all, e.Ints({heads, kv_heads, kv_heads})}, parts, {{"axis", 2}}));
+    }
+    for (std::string& part : parts)
+      part = e.Node("Transpose", {part}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+    return parts;
+  }
+  // Returns the mask [batch, 1, queries, keys] of the keys that queries at these places see: those
+  // up to their own place, or the last `window` of them if it is 0 or more. As numbers, the mask is
+  // the bias of input 10, or 0, and -infinity.
+  static std::string MaskOfCache(OnnxExpansion& e, const std::string& cache,
+                                 const std::string& places, int64_t window, bool as_numbers) {
+    const std::string zero = e.Int(0), count = e.Extent(cache, 2);
+    const std::string keys = e.Node("Range", {zero, count, e.Int(1)});
+    const std::string queries = e.Unsqueezed(places, {1, 3});
+    std::string mask = e.Node("LessOrEqual", {keys, queries});
+    if (window >= 0) {
+      const std::string before = e.Node("Sub", {queries, e.Int(window)});
+      mask = e.Node("And", {mask, e.Node("Greater", {keys, before})});
+    }
+    if (!as_numbers) return mask;
+    std::string bias = e.Number(0, e.In(0));
+    if (e.Has(10))
+      bias = Padded(e, e.In(10), zero, e.Node("Sub", {count, e.Extent(e.In(10), 3)}), 3);
+    constexpr float kNever = -std::numeric_limits<float>::infinity();
+    return e.Node("Where", {mask, bias, e.Number(kNever, e.In(0))});
+  }
+  // Returns a value with zeros before and behind it along an axis, as many as two scalars say.
+  static std::string Padded(OnnxExpansion& e, const std::string& value, const std::string& before,
+                            const std::string& behind, int64_t axis) {
+    const std::string pads =
+        e.Node("Concat", {e.Unsqueezed(before, {0}), e.Unsqueezed(behind, {0})}, {{"axis", 0}});
+    return e.Node("Pad", {value, pads, "", e.Ints({axis})});
   }
   // Sets how many elements of a head the angles of a cache rotate, if that is known.
   static void SetRotated(OnnxExpansion& e, const std::string& cache, Arguments& args) {
