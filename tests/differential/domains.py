@@ -448,8 +448,11 @@ class DomainMaker(Maker):
         zero = ""
         if self.d.chance(0.5):
             zero = self.new(self.d.r.integers(0, 256, [n, -(-blocks * bits // 8)]).astype(np.uint8), 1)
-        return self.done([self.values([m, k], "float32", 0, constant=0), b, scales, zero], ["float32"], kind="single",
-                         N=n, K=k, bits=bits, block_size=block)
+        # With accuracy_level 4, both programs may round A to 8 bits.
+        rounded = self.d.chance(0.5)
+        return self.done([self.values([m, k], "float32", 0, constant=0), b, scales, zero], ["float32"],
+                         kind="coarse" if rounded else "single",
+                         N=n, K=k, bits=bits, block_size=block, accuracy_level=4 if rounded else 0)
 
     def quantized_lstm(self):
         steps, batch, size, hidden = (self.d.int(1, 4) for _ in range(4))

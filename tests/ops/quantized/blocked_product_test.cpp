@@ -1,8 +1,11 @@
 // Every loop for blocks of small integers gives the same products as plain loops.
 #include "opkit/ops/quantized/blocked_product.hpp"
 
+#include "opkit/ops/quantized/blocked_dot.hpp"
+
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -23,6 +26,9 @@ void CheckProduct(int64_t rows, int64_t k, int64_t n, int64_t bits, int64_t bloc
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
   std::vector<float> a(static_cast<size_t>(rows * k));
   for (float& x : a) x = static_cast<float>(random() % 9) - 4;
+  // The largest number of a block makes its scale 1, so that no number is rounded.
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t i = 0; i < k; i += block) a[static_cast<size_t>(row * k + i)] = i % 3 ? 127 : -127;
   // Numbers, zero points and scales whose products and sums are exact in float32.
   const auto factors = [&](int64_t column, int64_t part, float& zero, float& scale) {
     zero = static_cast<float>((column + part) % 4);
@@ -42,14 +48,31 @@ void CheckProduct(int64_t rows, int64_t k, int64_t n, int64_t bits, int64_t bloc
       }
       want.push_back(sum);
     }
-  for (const detail::BlockedLoops& loops : detail::AllBlockedLoops()) {
-    std::vector<float> found(want.size(), -1);
-    detail::BlockedProduct(
-        layout, a.data(), rows, bytes.data(), factors,
-        [&](int64_t row, int64_t column, float sum) {
-          found[static_cast<size_t>(row * n + column)] = sum;
-        },
-        loops);
+  std::vector<float> found(want.size(), -1);
+  const auto store = [&](int64_t row, int64_t column, float sum) {
+    found[static_cast<size_t>(row * n + column)] = sum;
+  };
+  detail::BlockedProduct(layout, a.data(), rows, bytes.data(), factors, store);
+  CHECK(found == want);
+  std::vector<float> scales;
+  for (int64_t column = 0; column < n; ++column)
+    for (int64_t part = 0; part < layout.blocks; ++part) {
+      float zero = 0;
+      factors(column, part, zero, scales.emplace_back());
+    }
+  const auto fill_zeros = [&](int64_t column, float* zeros) {
+    float scale = 0;
+    for (int64_t part = 0; part < layout.blocks; ++part) factors(column, part, zeros[part], scale);
+  };
+  const detail::BlockedDotLoops loops(bits);
+  for (const bool as_bytes : {false, true}) {
+    CAPTURE(as_bytes);
+    const detail::BlockedDotLoop loop = as_bytes ? loops.bytes : loops.floats;
+    if (!loop) continue;
+    found.assign(want.size(), -1);
+    const auto reordered = detail::ReorderedRows(layout, a.data(), rows, as_bytes, loops.reorder);
+    detail::BlockedDot(layout, reordered, rows, bytes.data(), scales.data(), true, fill_zeros,
+                       store, loop);
     CHECK(found == want);
   }
 }
@@ -68,6 +91,25 @@ TEST_CASE("rows longer than a part of the cache are multiplied part by part") {
   CheckProduct(5, 1033, 37, 4, 64);
   CheckProduct(1, 2500, 2, 2, 2048);  // a block is longer than a part
   CheckProduct(1, 3000, 2, 8, 4096);
+}
+
+TEST_CASE("NaN, infinity and zeros of a rounded row stay") {
+  const detail::BlockedLayout layout{1, 32, 4, 16, 2};
+  const detail::BlockedDotLoops loops(4);
+  if (!loops.bytes) return;
+  const std::vector<uint8_t> bytes(16, 0x99);  // 9 - 8 each
+  const std::vector<float> scales(2, 1.f);
+  for (const float special : {NAN, INFINITY, 0.f}) {
+    CAPTURE(special);
+    std::vector<float> a(32);
+    a[20] = special;
+    float found = -1;
+    detail::BlockedDot(
+        layout, detail::ReorderedRows(layout, a.data(), 1, true, loops.reorder), 1, bytes.data(),
+        scales.data(), false, [](int64_t, float*) {},
+        [&](int64_t, int64_t, float sum) { found = sum; }, loops.bytes);
+    CHECK(std::isfinite(found) == (special == 0));
+  }
 }
 
 }  // namespace

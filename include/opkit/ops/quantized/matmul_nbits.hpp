@@ -5,6 +5,7 @@
 #define OPKIT_OPS_QUANTIZED_MATMUL_NBITS_HPP_
 
 #include "opkit/ops/math/matmul.hpp"
+#include "opkit/ops/quantized/blocked_dot.hpp"
 #include "opkit/ops/quantized/blocked_product.hpp"
 #include "opkit/ops/quantized/quantization.hpp"
 #include "opkit/ops/support/standard_operator.hpp"
@@ -97,27 +98,38 @@ class MatMulNBitsOp final : public StandardOperator {
              : zeros ? zeros[at]
                      : middle;
     };
+    const auto fill_zeros = [&](int64_t column, float* to) {
+      float scale = 0;
+      for (int64_t block = 0; block < blocks; ++block) factors(column, block, to[block], scale);
+    };
+    const int64_t rows = DenseInput(0).numel() / layout_.k;
+    const auto* bytes = DenseInput(1).data<uint8_t>();
+    const bool as_bytes = may_round_ && dot_.bytes;
     ScaleTypes::Visit(y->dtype(), [&]<class T>() {
       T* out = y->template mutable_data<T>();
-      detail::BlockedProduct(
-          layout_, left, DenseInput(0).numel() / layout_.k, DenseInput(1).data<uint8_t>(), factors,
-          [&](int64_t row, int64_t column, float sum) {
-            out[row * n + column] = static_cast<T>(bias ? sum + bias[column] : sum);
-          },
-          loops_);
+      const auto store = [&](int64_t row, int64_t column, float sum) {
+        out[row * n + column] = static_cast<T>(bias ? sum + bias[column] : sum);
+      };
+      if (as_bytes || dot_.floats)
+        detail::BlockedDot(
+            layout_, detail::ReorderedRows(layout_, left, rows, as_bytes, dot_.reorder), rows,
+            bytes, scales, HasInput(3), fill_zeros, store, as_bytes ? dot_.bytes : dot_.floats);
+      else
+        detail::BlockedProduct(layout_, left, rows, bytes, factors, store);
     });
     return true;
   }
 
  private:
   const detail::NBitsLayout layout_{def()};
-  const detail::BlockedLoops loops_ = detail::AllBlockedLoops()[0];
+  const bool may_round_ = GetSingleArgument<int64_t>("accuracy_level") == 4;
+  const detail::BlockedDotLoops dot_{layout_.bits};
 };
 
 OPKIT_DOMAIN_OPERATOR("com.microsoft", MatMulNBits, kNone, MatMulNBitsOp)
     .Doc(
         "Y = A B' + bias, where row n of B has the numbers (B[n, k] - zero_point) * scale, with a "
-        "zero point and a scale for each block of a row. Sums are in float32. It has no gradient: "
+        "zero point and a scale for each block of a row. It has no gradient: "
         "B is made of integers.")
     .NumInputs(3, 6)
     .Input(0, "A", "[..., K]", ScaleTypes::DTypes())
@@ -138,7 +150,10 @@ OPKIT_DOMAIN_OPERATOR("com.microsoft", MatMulNBits, kNone, MatMulNBitsOp)
     .Arg<int64_t>("N", "rows of B")
     .Arg<int64_t>("bits", "of a number of B: 2, 4 or 8", 4)
     .Arg<int64_t>("block_size", "numbers of a block, a power of two from 16 on")
-    .Arg<int64_t>("accuracy_level", "the least accuracy; opkit always computes in float32", 0)
+    .Arg<int64_t>("accuracy_level",
+                  "4: A may be rounded, each block to multiples of 1/127 of its largest |x|, where "
+                  "that is faster (on CPUs with AVX512-VNNI); otherwise sums are in float32",
+                  0)
     .Flops([](auto& c) {
       return 2 * OpSchema::Elements(c.output(0)) *
              static_cast<uint64_t>(c.def().args().template Get<int64_t>("K", 0));
