@@ -70,7 +70,8 @@ void CheckProduct(int64_t rows, int64_t k, int64_t n, int64_t bits, int64_t bloc
     const detail::BlockedDotLoop loop = as_bytes ? loops.bytes : loops.floats;
     if (!loop) continue;
     found.assign(want.size(), -1);
-    const auto reordered = detail::ReorderedRows(layout, a.data(), rows, as_bytes, loops.reorder);
+    detail::BlockedRows reordered;
+    detail::ReorderRows(layout, a.data(), rows, as_bytes, loops.reorder, reordered);
     detail::BlockedDot(layout, reordered, rows, bytes.data(), scales.data(), true, fill_zeros,
                        store, loop);
     CHECK(found == want);
@@ -104,9 +105,10 @@ TEST_CASE("NaN, infinity and zeros of a rounded row stay") {
     std::vector<float> a(32);
     a[20] = special;
     float found = -1;
+    detail::BlockedRows reordered;
+    detail::ReorderRows(layout, a.data(), 1, true, loops.reorder, reordered);
     detail::BlockedDot(
-        layout, detail::ReorderedRows(layout, a.data(), 1, true, loops.reorder), 1, bytes.data(),
-        scales.data(), false, [](int64_t, float*) {},
+        layout, reordered, 1, bytes.data(), scales.data(), false, [](int64_t, float*) {},
         [&](int64_t, int64_t, float sum) { found = sum; }, loops.bytes);
     CHECK(std::isfinite(found) == (special == 0));
   }

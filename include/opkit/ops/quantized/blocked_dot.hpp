@@ -330,11 +330,11 @@ struct BlockedDotLoops {
   }
 };
 
-// Returns dense rows [rows, layout.k] in the order of the loops. With `as_bytes`, each block of a
-// row is rounded to 255 steps, of which the outer ones are its largest |x|.
-inline BlockedRows ReorderedRows(const BlockedLayout& layout, const float* a, int64_t rows,
-                                 bool as_bytes, const BlockedReorder& reorder) {
-  BlockedRows out;
+// Puts dense rows [rows, layout.k] in the order of the loops, into memory that `out` may have from
+// a call before. With `as_bytes`, each block of a row is rounded to 255 steps, of which the outer
+// ones are its largest |x|.
+inline void ReorderRows(const BlockedLayout& layout, const float* a, int64_t rows, bool as_bytes,
+                        const BlockedReorder& reorder, BlockedRows& out) {
   const int64_t bits = layout.bits, k = layout.k, of_lane = BlockedRows::OfLane(bits);
   const int64_t chunk = BlockedRows::OfChunk(bits), block = layout.block;
   out.chunks = (k + chunk - 1) / chunk;
@@ -371,7 +371,6 @@ inline BlockedRows ReorderedRows(const BlockedLayout& layout, const float* a, in
       }
     }
   });
-  return out;
 }
 
 // Calls store(row, column, sum) with each element of the product A B', on several threads. `scales`

@@ -110,12 +110,13 @@ class MatMulNBitsOp final : public StandardOperator {
       const auto store = [&](int64_t row, int64_t column, float sum) {
         out[row * n + column] = static_cast<T>(bias ? sum + bias[column] : sum);
       };
-      if (as_bytes || dot_.floats)
-        detail::BlockedDot(
-            layout_, detail::ReorderedRows(layout_, left, rows, as_bytes, dot_.reorder), rows,
-            bytes, scales, HasInput(3), fill_zeros, store, as_bytes ? dot_.bytes : dot_.floats);
-      else
+      if (as_bytes || dot_.floats) {
+        detail::ReorderRows(layout_, left, rows, as_bytes, dot_.reorder, rows_);
+        detail::BlockedDot(layout_, rows_, rows, bytes, scales, HasInput(3), fill_zeros, store,
+                           as_bytes ? dot_.bytes : dot_.floats);
+      } else {
         detail::BlockedProduct(layout_, left, rows, bytes, factors, store);
+      }
     });
     return true;
   }
@@ -124,6 +125,7 @@ class MatMulNBitsOp final : public StandardOperator {
   const detail::NBitsLayout layout_{def()};
   const bool may_round_ = GetSingleArgument<int64_t>("accuracy_level") == 4;
   const detail::BlockedDotLoops dot_{layout_.bits};
+  detail::BlockedRows rows_;  // whose memory the next run uses again
 };
 
 OPKIT_DOMAIN_OPERATOR("com.microsoft", MatMulNBits, kNone, MatMulNBitsOp)
