@@ -53,11 +53,12 @@ void CheckConvolution(const Case& c, bool x_signed, bool w_signed) {
   const int32_t x_zero = x_signed ? -3 : 130;
   std::vector<int32_t> w_zeros;
   for (int64_t i = 0; i < all; ++i) w_zeros.push_back(static_cast<int32_t>(i % 5 + 1));
-  std::vector<int32_t> want;
+  std::vector<int32_t> bias, want;
+  for (int64_t i = 0; i < all; ++i) bias.push_back(static_cast<int32_t>(i * 1000 - 300));
   for (int64_t plane = 0; plane < c.batch * all; ++plane)
     for (int64_t oy = 0; oy < sizes.axes[0].output; ++oy)
       for (int64_t ox = 0; ox < sizes.axes[1].output; ++ox) {
-        int32_t sum = 0;
+        int32_t sum = bias[static_cast<size_t>(plane % all)];
         for (int64_t channel = 0; channel < c.channels; ++channel)
           for (int64_t ky = 0; ky < c.kernel; ++ky)
             for (int64_t kx = 0; kx < c.kernel; ++kx) {
@@ -74,19 +75,24 @@ void CheckConvolution(const Case& c, bool x_signed, bool w_signed) {
             }
         want.push_back(sum);
       }
-  detail::PaddedImages padded;
-  padded.Set(sizes);
+  detail::ConvWindows windows;
+  windows.Set(sizes);
   detail::PackedRows packed;
-  packed.Resize(all, depth);
-  for (int64_t row = 0; row < all; ++row) packed.Set(row, w.data() + row * depth, depth, w_signed);
+  detail::ByteConvolution::Pack(sizes, windows, w.data(), all, w_signed, packed);
+  std::vector<uint32_t> numbers;
   const detail::ByteConvolution convolution{
-      sizes, padded, packed, x.data(), c.groups, x_zero, {w_zeros.data(), 1}, x_signed, w_signed};
+      sizes,    windows,  packed,      x.data(), c.groups, x_zero, {w_zeros.data(), 1},
+      x_signed, w_signed, bias.data(), numbers};
   for (const detail::IntegerLoops& loops : detail::AllIntegerLoops()) {
     std::vector<int32_t> found(want.size(), -1);
     convolution.Run(
-        [&](int64_t plane, int64_t pixel, int64_t count, const int32_t* sums) {
-          for (int64_t j = 0; j < count; ++j)
-            found[static_cast<size_t>(plane * sizes.output_pixels + pixel + j)] = sums[j];
+        [&](const detail::ConvSums& part) {
+          for (int64_t row = 0; row < part.rows; ++row)
+            for (const detail::PixelRun& run : part.runs)
+              for (int64_t j = 0; j < run.count; ++j)
+                found[static_cast<size_t>((part.plane + row) * sizes.output_pixels + run.pixel +
+                                          j)] =
+                    part.sums[row * detail::kPanelColumns + run.lane + j];
         },
         loops);
     CHECK(found == want);
@@ -104,6 +110,11 @@ TEST_CASE("sums of all shapes, for all signs") {
       {1, 1, 4, 5, 1, 5, 1, 1, 1, 0},    // one row
       {1, 1, 2, 3, 70, 1, 1, 1, 1, 0},   // one column
       {1, 1, 1, 3, 2, 2, 5, 1, 1, 3},    // windows in the pads alone
+      {1, 1, 1, 2, 5, 5, 2, 1, 9, 9},    // a dilation above the image's extent
+      {1, 1, 3, 2, 11, 6, 1, 3, 1, 0},   // every third pixel
+      {2, 17, 1, 1, 8, 8, 3, 2, 1, 1},   // more groups than threads
+      {1, 16, 5, 2, 6, 7, 3, 1, 1, 1},   // groups of several channels
+      {1, 1, 8, 100, 5, 6, 3, 1, 1, 0},  // more kernels than a task has
   };
   for (const Case& c : kCases)
     for (const bool x_signed : {false, true})

@@ -1,4 +1,5 @@
-// Every loop for dot products gives the same sums as three plain loops.
+// Every loop for dot products gives the same sums as three plain loops, and every loop that
+// quantises them the same bytes as Quantize.
 #include "opkit/ops/quantized/integer_product.hpp"
 
 #include <doctest/doctest.h>
@@ -67,6 +68,37 @@ TEST_CASE("all loops multiply alike, for all signs and sizes around their blocks
         CheckProduct(4, 7, n, a_signed, b_signed, n % 2 == 1);
       CheckProduct(100, 33, 65, a_signed, b_signed, true);
     }
+}
+
+TEST_CASE("all loops quantise sums as Quantize does") {
+  constexpr int64_t kColumns = detail::kPanelColumns, kRows = 2;
+  std::vector<int32_t> sums;
+  for (int32_t i = 0; i < kRows * kColumns; ++i)
+    sums.push_back(i % 9 == 0 ? (i % 2 ? INT32_MAX : INT32_MIN) : i * 5 - 320);
+  std::vector<float> factors(static_cast<size_t>(kRows + kColumns), 0.5f);  // half of them are ties
+  factors[0] = std::numeric_limits<float>::quiet_NaN();
+  factors[5] = -0.3f;
+  const auto check = [&]<class T>(T, float zero_point, int64_t row_step, int64_t column_step) {
+    constexpr float kLowest = (std::numeric_limits<T>::min)(),
+                    kHighest = (std::numeric_limits<T>::max)();
+    for (const detail::IntegerLoops& loops : detail::AllIntegerLoops())
+      for (int64_t vectors = 1; vectors <= 4; ++vectors) {
+        uint8_t found[kRows * kColumns];
+        loops.quantize({sums.data(), kRows, vectors, factors.data(), row_step, column_step,
+                        zero_point, kLowest, kHighest, found});
+        for (int64_t row = 0; row < kRows; ++row)
+          for (int64_t j = 0; j < vectors * 16; ++j) {
+            const auto at = static_cast<size_t>(row * kColumns + j);
+            const float factor = factors[static_cast<size_t>(row * row_step + j * column_step)];
+            CHECK_MESSAGE(
+                static_cast<T>(found[at]) ==
+                    detail::Quantize<T>(static_cast<float>(sums[at]) * factor, zero_point),
+                loops.name << ", sum " << sums[at] << ", factor " << factor);
+          }
+      }
+  };
+  check(int8_t{}, -3, 1, 0);
+  check(uint8_t{}, 200, 0, 1);
 }
 
 }  // namespace

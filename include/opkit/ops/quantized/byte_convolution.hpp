@@ -1,8 +1,7 @@
-// PaddedImages and ByteConvolution: convolutions of bytes, with sums in int32, for ConvInteger and
-// QLinearConv. The images are copied with their pads around them, so that the input pixels of
-// neighbouring windows are neighbours for each element of the kernel. The pixels under the kernels
-// are gathered for 64 output pixels at a time, in the order of IntegerLoops' panels, and multiplied
-// by all kernels while they lie in the cache.
+// ConvWindows and ByteConvolution: convolutions of bytes, with sums in int32, for ConvInteger and
+// QLinearConv. Four channels of an image, or four neighbouring pixels of a channel, become one
+// number for each pixel. The numbers that neighbouring windows read are neighbours for each element
+// of the kernel, so the loops multiply them where they lie.
 #ifndef OPKIT_OPS_QUANTIZED_BYTE_CONVOLUTION_HPP_
 #define OPKIT_OPS_QUANTIZED_BYTE_CONVOLUTION_HPP_
 
@@ -13,271 +12,490 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// Neighbouring output pixels, the first one `to` of a panel, whose windows read neighbouring bytes.
+// Copies bytes, a few without a call.
+inline void CopyBytes(const uint8_t* from, int64_t count, uint8_t* to) {
+  if (count > 128) {
+    std::memcpy(to, from, static_cast<size_t>(count));
+    return;
+  }
+  const auto copy = [&]<int64_t kBytes>(std::integral_constant<int64_t, kBytes>) {
+    // The last bytes may be copied twice.
+    int64_t i = 0;
+    for (; i + kBytes <= count; i += kBytes) std::memcpy(to + i, from + i, kBytes);
+    if (i < count) std::memcpy(to + count - kBytes, from + count - kBytes, kBytes);
+  };
+  if (count >= 16)
+    copy(std::integral_constant<int64_t, 16>());
+  else if (count >= 8)
+    copy(std::integral_constant<int64_t, 8>());
+  else if (count >= 4)
+    copy(std::integral_constant<int64_t, 4>());
+  else
+    copy(std::integral_constant<int64_t, 1>());
+}
+
+// Output pixels [pixel, pixel + count), whose sums begin with number `lane` of a panel's 64 sums.
 struct PixelRun {
-  int64_t to, from;
+  int64_t lane, pixel, count;
 };
 
-// The channels of images with their pads. Along each axis a channel is divided into `parts` of
-// every stride-th pixel, so that strides are 1 in each part. Element k of the kernel reads from
-// Tap(k) on.
-class PaddedImages {
- public:
-  static constexpr int64_t kPixels = kPanelColumns;
+// At most four vectors of 16 windows each. Window 0 of vector v reads from byte from[v] on. The
+// windows between two rows of output pixels have no pixel.
+struct PixelPanel {
+  int64_t vectors, from[4];
+  size_t first_run, last_run;
+};
 
+// Where the windows of a convolution lie in an image whose channels have their pads around them.
+// Along each axis a channel is divided into parts of every stride-th pixel, so that strides are 1
+// in each part.
+class ConvWindows {
+ public:
   void Set(const ConvSizes& sizes) {
     axes_.clear();
-    size_ = 1;
-    is_direct_ = true;
-    for (const WindowAxis& axis : sizes.axes) {
-      axes_.push_back(Axis(axis));
-      size_ *= axes_.back().parts * axes_.back().extent;
-      is_direct_ = is_direct_ && axes_.back().is_same();
-    }
-    int64_t input = 1, pixels = 1;
+    channels_ = sizes.channels;
+    // Four channels or four pixels make a number, whichever makes fewer products.
+    const int64_t inner = sizes.axes.back().kernel, outer = sizes.kernel / inner;
+    by_channel_ = (channels_ + 3) / 4 * sizes.kernel <= channels_ * ((inner + 3) / 4) * outer;
+    for (const WindowAxis& axis : sizes.axes)
+      axes_.emplace_back(axis, by_channel_ || axes_.size() + 1 < sizes.axes.size());
+    bool is_whole = true;
     for (auto axis = axes_.rbegin(); axis != axes_.rend(); ++axis) {
-      axis->input_step = input;
-      axis->step = pixels;
-      input *= axis->window.input;
-      pixels *= axis->extent;
+      axis->has_whole_rows = is_whole && axis->window.stride == 1;
+      is_whole = is_whole && axis->is_same();
+    }
+    is_direct_ = by_channel_ && is_whole;
+    input_size_ = size_ = 1;
+    for (auto axis = axes_.rbegin(); axis != axes_.rend(); ++axis) {
+      axis->input_step = input_size_;
+      axis->step = size_;
+      input_size_ *= axis->window.input;
+      size_ *= axis->extent;
     }
     for (auto axis = axes_.rbegin(); axis != axes_.rend(); ++axis) {
-      axis->part_step = pixels;
-      pixels *= axis->parts;
+      axis->part_step = size_;
+      size_ *= static_cast<int64_t>(axis->parts.size());
     }
-    taps_.assign(1, 0);
-    for (const Axis& axis : axes_) {
-      std::vector<int64_t> taps;
-      for (const int64_t outer : taps_)
-        for (int64_t k = 0; k < axis.window.kernel; ++k) taps.push_back(outer + axis.Tap(k));
-      taps_ = std::move(taps);
-    }
-    SetRuns(sizes.output_pixels);
-    bytes_.clear();
+    SetKernel(sizes.kernel);
+    SetOutside();
+    SetPanels(sizes.output_pixels);
   }
-  // Copies the channels of all images, unless they have neither pads nor strides.
-  void Fill(const uint8_t* images, int64_t channels, uint8_t zero) {
-    const int64_t input = axes_.front().input_step * axes_.front().window.input;
-    if (is_direct_) {
-      begin_ = images;
-      end_ = images + channels * input;
-      return;
-    }
-    // Pads stay as they are.
-    if (bytes_.empty() || zero != zero_) bytes_.assign(Index(channels * size_), zero);
-    zero_ = zero;
-    begin_ = bytes_.data();
-    end_ = begin_ + bytes_.size();
-    constexpr int64_t kWork = 1 << 16;  // bytes that are worth a thread
-    ParallelForRange(channels, kWork / size_ + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t channel = begin; channel < end; ++channel)
-        Copy(0, images + channel * input, bytes_.data() + channel * size_);
-    });
+
+  // Writes the bytes of a kernel in the order of the numbers, `absent` where they have none.
+  void Reorder(const uint8_t* kernel, uint8_t absent, uint8_t* to) const {
+    for (size_t i = 0; i < order_.size(); ++i) to[i] = order_[i] < 0 ? absent : kernel[order_[i]];
   }
-  const uint8_t* channel(int64_t channel) const { return begin_ + channel * size_; }
-  const uint8_t* end() const { return end_; }
-  int64_t size() const { return size_; }
-  int64_t tap(int64_t k) const { return taps_[Index(k)]; }
-  std::span<const PixelRun> runs(int64_t panel) const {
-    return {runs_.data() + first_[Index(panel)], first_[Index(panel + 1)] - first_[Index(panel)]};
+  int64_t width() const { return static_cast<int64_t>(order_.size()); }
+  const int64_t* offsets() const { return offsets_.data(); }
+  std::span<const PixelPanel> panels() const { return panels_; }
+  std::span<const PixelRun> runs(const PixelPanel& panel) const {
+    return {runs_.data() + panel.first_run, panel.last_run - panel.first_run};
+  }
+
+  // The bytes and numbers that Fill needs: `padded` for each thread, full of the zero point, and
+  // `numbers` for the channels of a group.
+  size_t padded_size() const {
+    return Index(by_channel_ ? 4 * Stride() : Before() + Stride() + size_ + kPanelColumns);
+  }
+  size_t numbers_size() const { return Index(units() * Streams() * Stride() + kPanelColumns); }
+  // The channels of a group are divided into units, which several threads can fill.
+  int64_t units() const { return by_channel_ ? (channels_ + 3) / 4 : channels_; }
+  int64_t unit_size() const { return 4 * size_; }
+
+  // Writes the numbers of a unit. The bits `flip` of each number change.
+  void Fill(const uint8_t* images, int64_t unit, uint32_t flip, const IntegerLoops& loops,
+            uint8_t* padded, uint32_t* numbers) const {
+    numbers += unit * Streams() * Stride();
+    if (!by_channel_) return FillByTap(images, unit, flip, loops, padded, numbers);
+    RowsOfPanel rows{{}, flip, numbers};
+    images += 4 * unit * input_size_;
+    for (int64_t i = 0; i < 4; ++i) {
+      const bool present = 4 * unit + i < channels_;  // the kernels have zeros for other channels
+      if (present && !is_direct_)
+        Copy(0, images + i * input_size_, images + (i + 1) * input_size_, padded + i * Stride());
+      const int64_t channel = present ? i : 0;
+      rows.rows[i] = is_direct_ ? images + channel * size_ : padded + channel * Stride();
+    }
+    uint8_t tails[4][kPanelColumns];
+    for (int64_t p = 0; p < size_; p += kPanelColumns) {
+      if (is_direct_ && size_ - p < kPanelColumns)
+        for (int64_t i = 0; i < 4; ++i) {
+          std::memset(tails[i], 0, kPanelColumns);
+          std::memcpy(tails[i], rows.rows[i], static_cast<size_t>(size_ - p));
+          rows.rows[i] = tails[i];
+        }
+      loops.interleave(rows);
+      for (const uint8_t*& row : rows.rows) row += kPanelColumns;
+      rows.to += kPanelColumns;
+    }
   }
 
  private:
+  // The pixels of the input in a part of an axis: element i of the part, for i in [first, last), is
+  // input element start + i * stride. Other elements are pads.
+  struct Part {
+    int64_t start, first, last;
+  };
   struct Axis {
-    explicit Axis(const WindowAxis& axis) : window(axis) {
-      // A part for each remainder of the stride, or one for each element of the kernel if this is
-      // less.
-      const int64_t reach = (axis.kernel - 1) * axis.dilation / axis.stride;
-      by_tap = axis.kernel * axis.output <= axis.stride * (axis.output + reach);
-      parts = by_tap ? axis.kernel : axis.stride;
-      extent = by_tap ? axis.output : axis.output + reach;
+    // Without pads there is a part for each remainder of the stride, which may be read past its
+    // ends. With pads there is one for each element of the kernel if these have fewer pixels.
+    Axis(const WindowAxis& axis, bool with_pads) : window(axis), has_pads(with_pads) {
+      const int64_t stride = axis.stride, reach = (axis.kernel - 1) * axis.dilation / stride;
+      by_tap = has_pads && axis.kernel * axis.output <= stride * (axis.output + reach);
+      extent = by_tap     ? axis.output
+               : has_pads ? axis.output + reach
+                          : (std::max)(axis.output, (axis.input - 1) / stride + 1);
+      for (int64_t part = 0; part < (by_tap ? axis.kernel : stride); ++part) {
+        const int64_t start = part * (by_tap ? axis.dilation : 1) - (has_pads ? axis.pad_begin : 0);
+        const int64_t first = start < 0 ? (-start + stride - 1) / stride : 0;
+        const int64_t room = axis.input - start;
+        const int64_t last = room <= 0 ? 0 : (std::min)(extent, (room - 1) / stride + 1);
+        parts.push_back({start, first, (std::max)(first, last)});
+      }
     }
+    // Returns the part that element k of the windows reads, and its element in window 0.
+    std::pair<int64_t, int64_t> ElementOf(int64_t k) const {
+      if (by_tap) return {k, 0};
+      const int64_t stride = window.stride,
+                    at = k * window.dilation - (has_pads ? 0 : window.pad_begin);
+      const int64_t element = at >= 0 ? at / stride : -((-at + stride - 1) / stride);
+      return {at - element * stride, element};
+    }
+    // Returns where element k of window 0 lies; 0 if no window of the axis has it in the axis.
     int64_t Tap(int64_t k) const {
-      const int64_t at = k * window.dilation;
-      return by_tap ? k * part_step : at % window.stride * part_step + at / window.stride * step;
-    }
-    // Returns the input element that element 0 of a part is. It may be in a pad.
-    int64_t Start(int64_t part) const {
-      return part * (by_tap ? window.dilation : 1) - window.pad_begin;
+      const auto [part, element] = ElementOf(k);
+      if (element <= -extent || element >= extent) return 0;
+      return part * part_step + element * step;
     }
     // True if the only part is the input.
     bool is_same() const {
-      return parts == 1 && extent == window.input && window.pad_begin == 0 &&
+      return parts.size() == 1 && extent == window.input && parts[0].start == 0 &&
              (window.stride == 1 || extent == 1);
     }
 
     WindowAxis window;
-    bool by_tap;
-    int64_t parts, extent;  // of a part
+    bool has_pads, by_tap;
+    int64_t extent;  // of a part
+    std::vector<Part> parts;
     int64_t input_step = 1, step = 1, part_step = 1;
+    bool has_whole_rows = false;  // elements that are copied lie next to each other
   };
+  // Four pixels of a channel make a number. Rows have no pads in `padded`, so that a channel can be
+  // copied as a whole; the bytes of pads are set in the numbers.
+  void FillByTap(const uint8_t* images, int64_t unit, uint32_t flip, const IntegerLoops& loops,
+                 uint8_t* padded, uint32_t* numbers) const {
+    const Axis& last = axes_.back();
+    const auto pad = static_cast<uint8_t>(*padded ^ (flip & 0xff));
+    padded += Before();
+    Copy(0, images + unit * input_size_, images + (unit + 1) * input_size_, padded);
+    // Windows begin in the first part of the last axis.
+    const int64_t part = last.part_step, all = part * static_cast<int64_t>(last.parts.size());
+    for (int64_t group = 0; group < Streams(); ++group, numbers += Stride()) {
+      const uint8_t* rows[4];
+      for (int64_t i = 0; i < 4; ++i)
+        rows[i] = padded + last.Tap((std::min)(group * 4 + i, last.window.kernel - 1));
+      for (int64_t begin = 0; begin < size_; begin += all) {
+        for (int64_t p = begin; p < begin + part; p += kPanelColumns)
+          loops.interleave(
+              {{rows[0] + p, rows[1] + p, rows[2] + p, rows[3] + p}, flip, numbers + p});
+        auto* bytes = reinterpret_cast<uint8_t*>(numbers + begin);
+        for (const uint8_t* end = bytes + part * 4; bytes != end; bytes += last.extent * 4)
+          for (size_t i = outside_of_[Index(group)]; i < outside_of_[Index(group + 1)]; ++i)
+            bytes[outside_[i]] = pad;
+      }
+    }
+  }
 
-  void SetRuns(int64_t pixels) {
+  // Numbers between those of two units, or of two groups of four pixels. The loops write 64 at a
+  // time, from any number of `size_` on.
+  int64_t Stride() const { return (size_ / kPanelColumns + 2) * kPanelColumns; }
+  int64_t Streams() const { return by_channel_ ? 1 : (axes_.back().window.kernel + 3) / 4; }
+
+  // Bytes before a channel, which loops read for windows that begin in a pad.
+  int64_t Before() const { return axes_.back().extent; }
+
+  // Finds the bytes of a row of numbers that lie in pads of the last axis, by group of four pixels.
+  void SetOutside() {
+    const Axis& last = axes_.back();
+    outside_.clear();
+    outside_of_.assign(1, 0);
+    if (by_channel_) return;
+    for (int64_t k = 0; k < last.window.kernel; ++k) {
+      const auto [part, element] = last.ElementOf(k);
+      for (int64_t window = 0; window < last.window.output; ++window)
+        if (window + element < 0 || window + element >= last.parts[Index(part)].last)
+          outside_.push_back(window * 4 + k % 4);
+      if (k % 4 == 3 || k + 1 == last.window.kernel) outside_of_.push_back(outside_.size());
+    }
+  }
+  void SetKernel(int64_t kernel) {
+    const int64_t inner = axes_.back().window.kernel;
+    std::vector<int64_t> taps(1, 0);
+    for (size_t a = 0; a < axes_.size() - (by_channel_ ? 0 : 1); ++a) {
+      std::vector<int64_t> all;
+      for (const int64_t before : taps)
+        for (int64_t k = 0; k < axes_[a].window.kernel; ++k)
+          all.push_back(before + axes_[a].Tap(k));
+      taps = std::move(all);
+    }
+    offsets_.clear();
+    order_.clear();
+    for (int64_t stream = 0; stream < units() * Streams(); ++stream)
+      for (size_t t = 0; t < taps.size(); ++t) {
+        const auto tap = static_cast<int64_t>(t);
+        offsets_.push_back((stream * Stride() + taps[t]) * 4);
+        for (int64_t i = 0; i < 4; ++i) {
+          const int64_t pixel = stream % Streams() * 4 + i, channel = stream * 4 + i;
+          if (by_channel_)
+            order_.push_back(channel < channels_ ? channel * kernel + tap : -1);
+          else
+            order_.push_back(pixel < inner ? stream / Streams() * kernel + tap * inner + pixel
+                                           : -1);
+        }
+      }
+  }
+  void SetPanels(int64_t pixels) {
     runs_.clear();
-    first_.assign(1, 0);
+    panels_.clear();
     std::vector<int64_t> at(axes_.size(), 0);
-    for (int64_t pixel = 0, from = 0; pixel < pixels; ++pixel) {
-      const int64_t to = pixel % kPixels;
-      if (to == 0 && pixel > 0) first_.push_back(runs_.size());
-      if (to == 0 || runs_.back().from - runs_.back().to != from - to) runs_.push_back({to, from});
+    int64_t first = 0;  // window of the last vector
+    for (int64_t pixel = 0, window = 0; pixel < pixels; ++pixel) {
+      if (pixel == 0 || window - first >= 16) {
+        first = window;
+        if (pixel == 0 || panels_.back().vectors == 4)
+          panels_.push_back({0, {0, 0, 0, 0}, runs_.size(), 0});
+        panels_.back().from[panels_.back().vectors++] = window * 4;
+      }
+      PixelPanel& panel = panels_.back();
+      const int64_t lane = (panel.vectors - 1) * 16 + window - first;
+      if (panel.first_run == runs_.size() || runs_.back().lane + runs_.back().count != lane)
+        runs_.push_back({lane, pixel, 0});
+      ++runs_.back().count;
+      panel.last_run = runs_.size();
       for (size_t a = axes_.size(); a-- > 0;) {
-        from += axes_[a].step;
+        window += axes_[a].step;
         if (++at[a] < axes_[a].window.output) break;
-        from -= at[a] * axes_[a].step;
+        window -= at[a] * axes_[a].step;
         at[a] = 0;
       }
     }
-    first_.push_back(runs_.size());
   }
-  void Copy(size_t a, const uint8_t* from, uint8_t* to) const {
+  // Copies axes a and later ones of a channel, without pads. Reads no byte from `end` on.
+  void Copy(size_t a, const uint8_t* from, const uint8_t* end, uint8_t* to) const {
     const Axis& axis = axes_[a];
     const int64_t stride = axis.window.stride;
-    for (int64_t part = 0; part < axis.parts; ++part, to += axis.part_step) {
-      const int64_t start = axis.Start(part);
-      const int64_t first = start < 0 ? (-start + stride - 1) / stride : 0;
-      const int64_t room = axis.window.input - start;
-      const int64_t last = room <= 0 ? 0 : (std::min)(axis.extent, (room - 1) / stride + 1);
-      if (first >= last) continue;
-      if (a + 1 == axes_.size()) {
-        CopyRow(from + start + first * stride, last - first, stride, to + first);
-        continue;
-      }
-      for (int64_t i = first; i < last; ++i)
-        Copy(a + 1, from + (start + i * stride) * axis.input_step, to + i * axis.step);
+    for (const Part& part : axis.parts) {
+      if (a + 1 == axes_.size())
+        CopyPixels(from + part.start + part.first * stride, end, part.last - part.first, stride,
+                   to + part.first);
+      else if (axis.has_whole_rows)
+        CopyBytes(from + (part.start + part.first) * axis.step,
+                  (part.last - part.first) * axis.step, to + part.first * axis.step);
+      else
+        for (int64_t i = part.first; i < part.last; ++i)
+          Copy(a + 1, from + (part.start + i * stride) * axis.input_step, end, to + i * axis.step);
+      to += axis.part_step;
     }
   }
-  static void CopyRow(const uint8_t* from, int64_t count, int64_t stride, uint8_t* to) {
-    if (stride == 1)
-      std::memcpy(to, from, static_cast<size_t>(count));
-    else if (stride == 2)
-      for (int64_t i = 0; i < count; ++i) to[i] = from[2 * i];
-    else
-      for (int64_t i = 0; i < count; ++i) to[i] = from[i * stride];
+  static void CopyPixels(const uint8_t* from, const uint8_t* end, int64_t count, int64_t stride,
+                         uint8_t* to) {
+    if (stride == 1) return CopyBytes(from, count, to);
+    if (stride == 2 && count >= 16) return CopyEven<16>(from, end, count, to);
+    if (stride == 2 && count >= 8) return CopyEven<8>(from, end, count, to);
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i * stride];
+  }
+  // Copies every second byte, kBytes at a time. The last bytes may be copied twice.
+  template <int64_t kBytes>
+  static void CopyEven(const uint8_t* from, const uint8_t* end, int64_t count, uint8_t* to) {
+    for (int64_t i = 0; i < count;) {
+      if (end - from < 2 * i + 2 * kBytes) {  // the last byte is not there
+        to[i] = from[2 * i];
+        ++i;
+        continue;
+      }
+      CopyEvenOf<kBytes>(from + 2 * i, to + i);
+      i += kBytes;
+      if (i < count && i + kBytes > count) i = count - kBytes;
+    }
+  }
+  template <int64_t kBytes>
+  static void CopyEvenOf(const uint8_t* from, uint8_t* to) {
+    typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+    Bytes16 low, high = {};
+    std::memcpy(&low, from, sizeof(low));
+    if (kBytes == 16) std::memcpy(&high, from + 16, sizeof(high));
+    const Bytes16 even = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20,
+                                                 22, 24, 26, 28, 30);
+    std::memcpy(to, &even, kBytes);
   }
 
   std::vector<Axis> axes_;
-  int64_t size_ = 1;  // of a channel
-  bool is_direct_ = false;
-  std::vector<int64_t> taps_;   // by element of the kernel
-  std::vector<PixelRun> runs_;  // of all panels
-  std::vector<size_t> first_;   // by panel
-  std::vector<uint8_t> bytes_;
-  uint8_t zero_ = 0;
-  const uint8_t *begin_ = nullptr, *end_ = nullptr;
+  int64_t channels_ = 0;               // of a group
+  int64_t input_size_ = 1, size_ = 1;  // of a channel, without and with pads
+  bool is_direct_ = false;             // a channel with pads is the channel itself
+  bool by_channel_ = true;             // a number has four channels, not four pixels
+  std::vector<int64_t> offsets_;       // of numbers, in bytes, by group of four bytes of a kernel
+  std::vector<int64_t> order_;      // the element of a kernel, or -1, by byte of the packed kernel
+  std::vector<int64_t> outside_;    // bytes of a row of numbers
+  std::vector<size_t> outside_of_;  // by group of four pixels
+  std::vector<PixelPanel> panels_;
+  std::vector<PixelRun> runs_;
+};
+
+// The sums of a panel, 64 for each of `rows` planes from `plane` on. Planes are counted over all
+// images; `channel` is the output channel of the first one.
+struct ConvSums {
+  int64_t plane, channel, rows, vectors;
+  std::span<const PixelRun> runs;
+  const int32_t* sums;
 };
 
 // A convolution of bytes. Images are [batch, groups * channels, pixels], kernels [groups * outputs,
 // channels, kernel], as `sizes` says. Zero points are numbers of the types of both.
 struct ByteConvolution {
   const ConvSizes& sizes;
-  PaddedImages& padded;      // set for `sizes`
-  const PackedRows& packed;  // the kernels, a row for each output channel
+  const ConvWindows& windows;  // set for `sizes`
+  const PackedRows& packed;    // by Pack
   const uint8_t* images;
   int64_t groups;
   int32_t x_zero;
   ZeroPointList w_zeros;  // by output channel
   bool x_signed, w_signed;
+  const int32_t* bias;             // null, or added to the sums of each output channel
+  std::vector<uint32_t>& numbers;  // memory that is kept from run to run
 
-  static constexpr int64_t kPixels = kPanelColumns;
+  // Packs kernels, a row for each output channel, and behind them a row that adds bytes of images.
+  static void Pack(const ConvSizes& sizes, const ConvWindows& windows, const uint8_t* kernels,
+                   int64_t outputs, bool w_signed, PackedRows& packed) {
+    const int64_t depth = sizes.channels * sizes.kernel, width = windows.width();
+    const uint8_t zero = w_signed ? 0 : 128;
+    const std::vector<uint8_t> ones(Index(depth), static_cast<uint8_t>(zero + 1));
+    std::vector<uint8_t> row(Index(width));
+    packed.Resize(outputs + 1, width);
+    for (int64_t output = 0; output <= outputs; ++output) {
+      windows.Reorder(output < outputs ? kernels + output * depth : ones.data(), zero, row.data());
+      packed.Set(output, row.data(), width, w_signed);
+    }
+  }
 
-  // Calls store(plane, pixel, count, sums) for pieces of at most 64 output pixels of a plane, on
-  // several threads. Planes are counted over all images. `sums` has 64 elements, which wrap around
+  // Calls store(const ConvSums&) for all panels and planes, on several threads. Sums wrap around
   // like int32.
   template <class F>
   void Run(F&& store, const IntegerLoops& loops) const {
-    padded.Fill(images, sizes.batch * groups * sizes.channels, static_cast<uint8_t>(x_zero));
-    const int64_t panels = (sizes.output_pixels + kPixels - 1) / kPixels;
-    const int64_t depth = sizes.channels * sizes.kernel;
-    const int64_t work = (sizes.outputs + 3) * depth * kPixels + 1;
-    constexpr int64_t kWork = 1 << 18;  // multiplications that are worth a thread
-    ParallelForRange(sizes.batch * groups * panels, kWork / work + 1,
-                     [&](int64_t begin, int64_t end) {
-                       Panel panel(*this);
-                       for (int64_t task = begin; task < end; ++task)
-                         panel.Multiply(task / panels, task % panels, store, loops);
-                     });
+    const std::vector<uint32_t> added = Added();
+    const auto panels = static_cast<int64_t>(windows.panels().size());
+    const auto pad = static_cast<uint8_t>(x_zero);
+    const int64_t work = (windows.width() + 64) * kPanelColumns;  // for a panel of a plane
+    constexpr int64_t kWork = 1 << 18;   // multiplications that are worth a thread
+    constexpr int64_t kManyGroups = 16;  // a task for each
+    if (groups >= kManyGroups) {
+      ParallelForRange(sizes.batch * groups, kWork / (work * panels * sizes.outputs + 1) + 1,
+                       [&](int64_t begin, int64_t end) {
+                         std::vector<uint8_t> padded(windows.padded_size(), pad);
+                         std::vector<uint32_t> of_group(windows.numbers_size());
+                         Sums sums;
+                         for (int64_t part = begin; part < end; ++part) {
+                           for (int64_t unit = 0; unit < windows.units(); ++unit)
+                             Fill(part, unit, loops, padded, of_group);
+                           for (int64_t panel = 0; panel < panels; panel += kMostPanels)
+                             Multiply(part, panel, (std::min)(panels, panel + kMostPanels), 0,
+                                      sizes.outputs, of_group, added, sums, store, loops);
+                         }
+                       });
+      return;
+    }
+    // A task multiplies some panels, whose numbers stay in the cache, by some kernels.
+    constexpr int64_t kRows = 8 * kDotRows;
+    const int64_t at_once = PanelsAtOnce(), columns = (panels + at_once - 1) / at_once;
+    const int64_t blocks = (sizes.outputs + kRows - 1) / kRows;
+    numbers.resize(windows.numbers_size());
+    for (int64_t part = 0; part < sizes.batch * groups; ++part) {
+      ParallelForRange(windows.units(), kWork / 8 / windows.unit_size() + 1,
+                       [&](int64_t begin, int64_t end) {
+                         std::vector<uint8_t> padded(windows.padded_size(), pad);
+                         for (int64_t unit = begin; unit < end; ++unit)
+                           Fill(part, unit, loops, padded, numbers);
+                       });
+      ParallelForRange(
+          blocks * columns, kWork / (work * at_once * (std::min)(kRows, sizes.outputs)) + 1,
+          [&](int64_t begin, int64_t end) {
+            Sums sums;
+            for (int64_t task = begin; task < end; ++task) {
+              const int64_t row = task / columns * kRows, panel = task % columns * at_once;
+              Multiply(part, panel, (std::min)(panels, panel + at_once), row,
+                       (std::min)(sizes.outputs, row + kRows), numbers, added, sums, store, loops);
+            }
+          });
+    }
   }
 
  private:
-  // The numbers that a thread needs for a panel.
-  struct Panel {
-    explicit Panel(const ByteConvolution& all)
-        : conv(all),
-          bytes(Index(PackedRows::Groups(all.sizes.channels * all.sizes.kernel) * kPixels)) {
-      // As in IntegerProduct: bytes of the kernels become signed, bytes of the images unsigned.
-      std::fill_n(zeros, kPixels, static_cast<uint32_t>(all.x_zero) + (all.x_signed ? 128 : 0));
-      std::memset(absent, all.x_signed ? 0x80 : 0, sizeof(absent));
-    }
-
-    // `part` counts the groups of all images.
-    template <class F>
-    void Multiply(int64_t part, int64_t panel, F& store, const IntegerLoops& loops) {
-      const ConvSizes& sizes = conv.sizes;
-      const int64_t pixels = (std::min)(kPixels, sizes.output_pixels - panel * kPixels);
-      const uint32_t w_offset = conv.w_signed ? 0 : 128;
-      const auto depth = static_cast<uint32_t>(sizes.channels * sizes.kernel);
-      const int64_t first = part % conv.groups * sizes.outputs;
-      Gather(conv.padded.channel(part * sizes.channels), conv.padded.runs(panel), loops);
-      for (int64_t row = 0; row < sizes.outputs; row += kDotRows) {
-        const int64_t count = (std::min)(kDotRows, sizes.outputs - row);
-        uint32_t zw[kDotRows], of_row[kDotRows];
-        for (int64_t r = 0; r < count; ++r) {
-          zw[r] = static_cast<uint32_t>(conv.w_zeros.At(first + row + r)) - w_offset;
-          of_row[r] = depth * zw[r] - static_cast<uint32_t>(conv.packed.sum(first + row + r));
-        }
-        loops.dot({conv.packed.row(first + row), conv.packed.width(), conv.packed.width() / 4,
-                   reinterpret_cast<const uint8_t*>(bytes.data()), sums, of_row, zw, zeros,
-                   of_columns, (pixels + 15) / 16},
-                  count);
-        for (int64_t r = 0; r < count; ++r)
-          store(part * sizes.outputs + row + r, panel * kPixels, pixels,
-                reinterpret_cast<const int32_t*>(sums + r * kPixels));
-      }
-    }
-    // Writes the bytes of a panel, four rows in one number for each pixel, and their sums.
-    void Gather(const uint8_t* image, std::span<const PixelRun> runs, const IntegerLoops& loops) {
-      const PaddedImages& padded = conv.padded;
-      const int64_t kernel = conv.sizes.kernel, depth = conv.sizes.channels * kernel;
-      const uint8_t* const end = padded.end();
-      std::memset(of_columns, 0, sizeof(of_columns));
-      RowsOfPanel rows{{}, conv.x_signed ? 0x80808080 : 0, bytes.data(), of_columns};
-      int64_t tap = 0;
-      for (int64_t k = 0; k < depth; k += 4, rows.to += kPixels) {
-        for (int64_t i = 0; i < 4; ++i) {
-          if (k + i >= depth) {
-            rows.rows[i] = absent;
-            continue;
-          }
-          const uint8_t* from = image + padded.tap(tap);
-          if (runs.size() == 1 && end - from >= runs[0].from + kPixels) {
-            rows.rows[i] = from + runs[0].from;
-          } else {
-            CopyRuns(from, end, runs, copied[i]);
-            rows.rows[i] = copied[i];
-          }
-          if (++tap == kernel) tap = 0, image += padded.size();
-        }
-        loops.interleave(rows);
-      }
-    }
-    // Copies 64 bytes of each run; the next run overwrites those behind it.
-    static void CopyRuns(const uint8_t* from, const uint8_t* end, std::span<const PixelRun> runs,
-                         uint8_t* row) {
-      for (const PixelRun& run : runs) {
-        const int64_t room = end - from - run.from;
-        if (room >= kPixels)
-          std::memcpy(row + run.to, from + run.from, kPixels);
-        else
-          std::memcpy(row + run.to, from + run.from, static_cast<size_t>(room));
-      }
-    }
-
-    const ByteConvolution& conv;
-    std::vector<uint32_t> bytes;
-    alignas(64) uint32_t sums[kDotRows * kPixels] = {};
-    alignas(64) uint32_t of_columns[kPixels], zeros[kPixels];
-    uint8_t absent[kPixels], copied[4][2 * kPixels] = {};
+  // As in IntegerProduct: bytes of the kernels become signed, bytes of the images unsigned.
+  uint32_t WZero(int64_t channel) const {
+    return static_cast<uint32_t>(w_zeros.At(channel)) - (w_signed ? 0 : 128);
+  }
+  // Returns what is added to each sum of an output channel: sum((x - zx) (w - zw)) = sum(x w) - zw
+  // sum(x) + zx (depth zw - sum(w)).
+  std::vector<uint32_t> Added() const {
+    const auto depth = static_cast<uint32_t>(sizes.channels * sizes.kernel);
+    const uint32_t zero = static_cast<uint32_t>(x_zero) + (x_signed ? 128 : 0);
+    std::vector<uint32_t> added(Index(groups * sizes.outputs));
+    for (int64_t channel = 0; channel < groups * sizes.outputs; ++channel)
+      added[Index(channel)] =
+          zero * (depth * WZero(channel) - static_cast<uint32_t>(packed.sum(channel))) +
+          (bias ? static_cast<uint32_t>(bias[channel]) : 0);
+    return added;
+  }
+  // `part` counts the groups of all images.
+  void Fill(int64_t part, int64_t unit, const IntegerLoops& loops, std::vector<uint8_t>& padded,
+            std::vector<uint32_t>& to) const {
+    windows.Fill(images + part * sizes.channels * sizes.input_pixels, unit,
+                 x_signed ? 0x80808080 : 0, loops, padded.data(), to.data());
+  }
+  static constexpr int64_t kMostPanels = 16;
+  // The results of the loops: those of six rows, and the sums of the bytes of each window.
+  struct Sums {
+    alignas(64) uint32_t of_rows[kDotRows * kPanelColumns] = {};
+    alignas(64) uint32_t of_windows[kMostPanels * kPanelColumns];
   };
+  int64_t PanelsAtOnce() const {
+    constexpr int64_t kUnits = 128;  // of all panels together, 256 bytes for each
+    return (std::max)(int64_t{1}, (std::min)(kMostPanels, kUnits / (windows.units() + 1)));
+  }
+  // Multiplies kernels [row, last_row) of a group by panels [panel, last_panel).
+  template <class F>
+  void Multiply(int64_t part, int64_t panel, int64_t last_panel, int64_t row, int64_t last_row,
+                const std::vector<uint32_t>& from, const std::vector<uint32_t>& added, Sums& sums,
+                F& store, const IntegerLoops& loops) const {
+    const int64_t width = packed.width(), channel = part % groups * sizes.outputs;
+    const uint32_t none[1] = {};
+    const auto dot = [&](int64_t p, const int8_t* a, int64_t rows, const uint32_t* of_row,
+                         const uint32_t* za, const uint32_t* of_b, uint32_t* to) {
+      const PixelPanel& of_panel = windows.panels()[Index(p)];
+      loops.dot({a, width, width / 4, reinterpret_cast<const uint8_t*>(from.data()),
+                 windows.offsets(), of_panel.from, of_panel.vectors, to, of_row, nullptr, za, of_b},
+                rows);
+    };
+    bool has_windows = false;
+    for (; row < last_row; row += kDotRows) {
+      const int64_t count = (std::min)(kDotRows, last_row - row);
+      uint32_t zw[kDotRows], any = 0;
+      for (int64_t r = 0; r < count; ++r) any |= zw[r] = WZero(channel + row + r);
+      if (any != 0 && !has_windows) {
+        for (int64_t p = panel; p < last_panel; ++p)
+          dot(p, packed.row(groups * sizes.outputs), 1, none, none, nullptr,
+              sums.of_windows + (p - panel) * kPanelColumns);
+        has_windows = true;
+      }
+      for (int64_t p = panel; p < last_panel; ++p) {
+        dot(p, packed.row(channel + row), count, added.data() + channel + row, zw,
+            any != 0 ? sums.of_windows + (p - panel) * kPanelColumns : nullptr, sums.of_rows);
+        const PixelPanel& of_panel = windows.panels()[Index(p)];
+        store(ConvSums{part * sizes.outputs + row, channel + row, count, of_panel.vectors,
+                       windows.runs(of_panel), reinterpret_cast<const int32_t*>(sums.of_rows)});
+      }
+    }
+  }
 };
 
 }}}  // namespace opkit::detail

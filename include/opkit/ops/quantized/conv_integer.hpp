@@ -37,18 +37,15 @@ class IntegerConvOpBase : public StandardOperator {
  protected:
   static constexpr const char* kConstantW = "constant W";
   static std::vector<KernelConfig> ProposeFor(const KernelQuery& query, size_t w) {
-    KernelConfig config;
-    if (query.inputs[w].constant) config.variant = kConstantW;
-    return {config};
+    return {detail::IntegerConfig(query.inputs[w].constant, kConstantW)};
   }
 
-  // Calls store(plane, pixel, count, sums) for pieces of at most 64 output pixels of a plane.
-  // Planes are counted over all images. Zero points may be null.
+  // Calls store(const ConvSums&) for all output pixels. Zero points and the bias may be null.
   template <class F>
   void Convolve(const Tensor& x, const Tensor& w, const Tensor* x_zero, const Tensor* w_zero,
-                F&& store) {
+                const int32_t* bias, F&& store) {
     const ConvSizes sizes = ConvSizes::Of(attributes_, groups_, x.shape(), w.shape());
-    const int64_t outputs = groups_ * sizes.outputs, depth = sizes.channels * sizes.kernel;
+    const int64_t outputs = groups_ * sizes.outputs;
     std::vector<int32_t> x_zeros(1, 0), w_zeros(1, 0);
     if (x_zero) x_zeros = detail::ZeroPoints(*x_zero);
     if (w_zero) w_zeros = detail::ZeroPoints(*w_zero);
@@ -57,26 +54,26 @@ class IntegerConvOpBase : public StandardOperator {
     const bool x_signed = x.dtype() == DType::kInt8, w_signed = w.dtype() == DType::kInt8;
     const auto* kernels = static_cast<const uint8_t*>(w.raw_data());
     if (x.shape() != x_shape_ || w.shape() != w_shape_) {
-      padded_.Set(sizes);
+      windows_.Set(sizes);
       x_shape_ = x.shape();
       w_shape_ = w.shape();
       is_packed_ = false;
     }
-    if (!(config() && config()->variant == kConstantW) || !is_packed_) {
-      packed_.Resize(outputs, depth);
-      for (int64_t row = 0; row < outputs; ++row)
-        packed_.Set(row, kernels + row * depth, depth, w_signed);
+    if (!keeps_ || !is_packed_) {
+      detail::ByteConvolution::Pack(sizes, windows_, kernels, outputs, w_signed, packed_);
       is_packed_ = true;
     }
     const detail::ByteConvolution convolution{sizes,
-                                              padded_,
+                                              windows_,
                                               packed_,
                                               static_cast<const uint8_t*>(x.raw_data()),
                                               groups_,
                                               x_zeros[0],
                                               {w_zeros.data(), w_zeros.size() > 1},
                                               x_signed,
-                                              w_signed};
+                                              w_signed,
+                                              bias,
+                                              numbers_};
     convolution.Run(store, loops_);
   }
 
@@ -86,7 +83,9 @@ class IntegerConvOpBase : public StandardOperator {
   const WindowAttributes attributes_{def()};
   const int64_t groups_ = detail::ConvGroups(def());
   Shape x_shape_, w_shape_;
-  detail::PaddedImages padded_;
+  detail::ConvWindows windows_;
+  std::vector<uint32_t> numbers_;
+  const bool keeps_ = config() && config()->variant.ends_with(kConstantW);
   bool is_packed_ = false;
   detail::PackedRows packed_;  // a row for each output channel
 };
@@ -103,10 +102,12 @@ class ConvIntegerOp final : public IntegerConvOpBase {
     auto* out = y->mutable_data<int32_t>();
     const int64_t pixels = y->numel() / (y->dim(0) * y->dim(1));
     Convolve(DenseInput(0), DenseInput(1), HasInput(2) ? &DenseInput(2) : nullptr,
-             HasInput(3) ? &DenseInput(3) : nullptr,
-             [=](int64_t plane, int64_t pixel, int64_t count, const int32_t* sums) {
-               std::memcpy(out + plane * pixels + pixel, sums,
-                           static_cast<size_t>(count) * sizeof(int32_t));
+             HasInput(3) ? &DenseInput(3) : nullptr, nullptr, [=](const detail::ConvSums& all) {
+               for (int64_t row = 0; row < all.rows; ++row)
+                 for (const detail::PixelRun& run : all.runs)
+                   std::memcpy(out + (all.plane + row) * pixels + run.pixel,
+                               all.sums + row * detail::kPanelColumns + run.lane,
+                               static_cast<size_t>(run.count) * sizeof(int32_t));
              });
     return true;
   }
@@ -135,14 +136,20 @@ class QLinearConvOp final : public IntegerConvOpBase {
     const int64_t pixels = y->numel() / (y->dim(0) * channels);
     const float zero = static_cast<float>(zeros[0]);
     ByteTypes::Visit(y->dtype(), [&]<class T>() {
-      T* out = y->template mutable_data<T>();
-      Convolve(DenseInput(0), DenseInput(3), &DenseInput(2), &DenseInput(5),
-               [&](int64_t plane, int64_t pixel, int64_t count, const int32_t* sums) {
-                 const int64_t channel = plane % channels;
-                 detail::QuantizeSums<T>(loops_, sums, bias ? bias[channel] : 0,
-                                         &factors[detail::Index(channel)], 0, zero, count,
-                                         out + plane * pixels + pixel);
-               });
+      auto* out = reinterpret_cast<uint8_t*>(y->template mutable_data<T>());
+      Convolve(
+          DenseInput(0), DenseInput(3), &DenseInput(2), &DenseInput(5), bias,
+          [&](const detail::ConvSums& all) {
+            constexpr int64_t kColumns = detail::kPanelColumns;
+            uint8_t bytes[detail::kDotRows * kColumns];
+            loops_.quantize({all.sums, all.rows, all.vectors, &factors[detail::Index(all.channel)],
+                             1, 0, zero, (std::numeric_limits<T>::min)(),
+                             (std::numeric_limits<T>::max)(), bytes});
+            for (int64_t row = 0; row < all.rows; ++row)
+              for (const detail::PixelRun& run : all.runs)
+                detail::CopyBytes(bytes + row * kColumns + run.lane, run.count,
+                                  out + (all.plane + row) * pixels + run.pixel);
+          });
     });
     return true;
   }

@@ -149,15 +149,13 @@ class DynamicQuantizeLstmOp final : public RecurrentOpBase<LstmLayer> {
  public:
   using RecurrentOpBase::RecurrentOpBase;
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    KernelConfig config;
     bool constant = true;
     for (const size_t i : {size_t{kW}, size_t{kR}, size_t{kWScale}, size_t{kRScale}})
       constant &= i < query.inputs.size() && query.inputs[i].constant;
     for (const size_t i : {size_t{kWZero}, size_t{kRZero}})
       constant &= i >= query.inputs.size() || query.inputs[i].constant ||
                   query.inputs[i].dtype == DType::kUndefined;
-    if (constant) config.variant = kConstantWeights;
-    return {config};
+    return {detail::IntegerConfig(constant, kConstantWeights)};
   }
 
   bool RunOnDevice() override {
@@ -169,7 +167,7 @@ class DynamicQuantizeLstmOp final : public RecurrentOpBase<LstmLayer> {
     sizes.directions = directions_;
     std::vector<int64_t> lengths;
     ReadLengths(sizes, lengths);
-    if (!(config() && config()->variant == kConstantWeights) || weights_.empty()) {
+    if (!(config() && config()->variant.ends_with(kConstantWeights)) || weights_.empty()) {
       weights_.resize(2);
       Pack(weights_[0], kW, kWScale, kWZero);
       Pack(weights_[1], kR, kRScale, kRZero);

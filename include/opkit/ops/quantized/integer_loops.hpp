@@ -13,35 +13,38 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // column one after the other.
 inline constexpr int64_t kPanelColumns = 64;
 
-// Four rows of 64 bytes that become a part of a panel.
+// Four rows of 64 bytes that become one number for each column, the first row in the lowest byte.
+// The bits `flip` of each number change.
 struct RowsOfPanel {
   const uint8_t* rows[4];
-  uint32_t flip;   // the bits of each number that change
-  uint32_t* to;    // a number for each column, the first row in its lowest byte
-  uint32_t* sums;  // null, or one for each column, to which the four bytes are added
+  uint32_t flip;
+  uint32_t* to;
 };
 
-// At most six rows, `width` bytes apart, and a panel: sums[row * 64 + column] becomes their dot
-// product + of_row[row] * zeros[column] - za[row] * of_b[column].
+// At most six rows of A, `width` bytes apart, and at most 64 columns of B, 16 in each of `vectors`
+// vectors. Four rows of B, group number g, lie from b + offsets[g] + from[v] on for vector v, both
+// in bytes. sums[row * 64 + column] becomes the dot product + of_row[row] * zeros[column] - za[row]
+// * of_b[column]. Without `zeros` these are 1, without `of_b` 0.
 struct DotTile {
   const int8_t* a;
   int64_t width, groups;
-  const uint8_t* panel;
+  const uint8_t* b;
+  const int64_t *offsets, *from;
+  int64_t vectors;
   uint32_t* sums;
-  const uint32_t *of_row, *za;   // one for each row
-  const uint32_t *zeros, *of_b;  // one for each of 64 columns
-  int64_t vectors;               // of 16 columns each, whose sums are needed: 1 to 4
+  const uint32_t *of_row, *zeros, *za, *of_b;
 };
 inline constexpr int64_t kDotRows = 6;
 
-// 64 sums that become bytes: saturate(round((sum + bias) * factor) + zero_point), as Quantize does.
+// Rows of 64 sums, of which at least `vectors` times 16 become bytes: saturate(round(sum * factor)
+// + zero_point), as Quantize does.
 struct SumsToBytes {
   const int32_t* sums;
-  uint32_t bias;
+  int64_t rows, vectors;
   const float* factors;
-  int64_t step;  // 1 if there are 64 factors, 0 for one
+  int64_t row_step, column_step;  // from factor to factor; column_step is 0 or 1
   float zero_point, lowest, highest;
-  uint8_t* to;
+  uint8_t* to;  // 64 bytes for each row
 };
 
 // The loops of a kind of machine. `name` is the main extension of the instruction set.
@@ -60,49 +63,66 @@ __attribute__((always_inline)) inline void Interleave(const RowsOfPanel& part) {
                 uint32_t{part.rows[2][j]} << 16 | uint32_t{part.rows[3][j]} << 24) ^
                part.flip;
   std::memcpy(part.to, fours, sizeof(fours));
-  if (!part.sums) return;
-  for (int64_t j = 0; j < kPanelColumns; ++j) {
-    const uint32_t pairs = (fours[j] & 0x00ff00ff) + (fours[j] >> 8 & 0x00ff00ff);
-    part.sums[j] += (pairs & 0xffff) + (pairs >> 16);
-  }
 }
-__attribute__((always_inline)) inline void QuantizeEach(const SumsToBytes& all) {
-  uint8_t bytes[kPanelColumns];  // which cannot be those of the factors
-  const float zero_point = all.zero_point, lowest = all.lowest, highest = all.highest;
+template <int64_t kLanes>
+__attribute__((always_inline)) inline void QuantizeColumns(const SumsToBytes& all, int64_t at,
+                                                           const float* factors) {
+  const float low = all.lowest - all.zero_point, high = all.highest - all.zero_point;
+  const auto zero_point = static_cast<uint32_t>(static_cast<int32_t>(all.zero_point));
+  // The sum with 1.5 * 2^23 has no bits for a fraction, so the addition rounds as RoundToEven does.
+  // The lowest byte of its bits is that of the rounded number.
   const auto quantized = [=](int32_t sum, float factor) {
-    const auto biased = static_cast<int32_t>(static_cast<uint32_t>(sum) + all.bias);
-    return static_cast<uint8_t>(
-        Quantize<int32_t>(static_cast<float>(biased) * factor, zero_point, lowest, highest));
+    const float scaled = static_cast<float>(sum) * factor;
+    const float above = scaled > low ? scaled : low;
+    const float rounded = (above < high ? above : high) + 0x1.8p23f;
+    uint32_t bits;
+    std::memcpy(&bits, &rounded, sizeof(bits));
+    return static_cast<uint8_t>(bits + zero_point);
   };
-  if (all.step == 0) {
-    const float factor = *all.factors;
-    for (int64_t j = 0; j < kPanelColumns; ++j) bytes[j] = quantized(all.sums[j], factor);
+  const int32_t* sums = all.sums + at;
+  uint8_t bytes[kLanes];  // which cannot be those of the factors
+  if (all.column_step == 0) {
+    const float factor = *factors;
+    for (int64_t j = 0; j < kLanes; ++j) bytes[j] = quantized(sums[j], factor);
   } else {
-    for (int64_t j = 0; j < kPanelColumns; ++j) bytes[j] = quantized(all.sums[j], all.factors[j]);
+    for (int64_t j = 0; j < kLanes; ++j) bytes[j] = quantized(sums[j], factors[j]);
   }
-  std::memcpy(all.to, bytes, sizeof(bytes));
+  std::memcpy(all.to + at, bytes, sizeof(bytes));
+}
+// Loops of 16 columns would be unrolled by GCC, which makes no vector code of them then.
+__attribute__((always_inline)) inline void QuantizeRows(const SumsToBytes& all) {
+  for (int64_t row = 0; row < all.rows; ++row) {
+    const float* factors = all.factors + row * all.row_step;
+    if (all.vectors > 2)
+      QuantizeColumns<64>(all, row * kPanelColumns, factors);
+    else
+      QuantizeColumns<32>(all, row * kPanelColumns, factors);
+  }
 }
 inline void InterleavePlain(const RowsOfPanel& part) { Interleave(part); }
-inline void QuantizePlain(const SumsToBytes& all) { QuantizeEach(all); }
+inline void QuantizePlain(const SumsToBytes& all) { QuantizeRows(all); }
 
 inline void DotPlain(const DotTile& tile, int64_t rows) {
-  constexpr int64_t kColumns = kPanelColumns;
-  for (int64_t row = 0; row < rows; ++row) {
-    int32_t sums[kColumns] = {};
-    for (int64_t group = 0; group < tile.groups; ++group) {
-      const int8_t* a = tile.a + row * tile.width + group * 4;
-      const uint8_t* b = tile.panel + group * 4 * kColumns;
-      const int32_t a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3];
-      for (int64_t column = 0; column < tile.vectors * 16; ++column) {
-        const uint8_t* four = b + column * 4;
-        sums[column] += a0 * four[0] + a1 * four[1] + a2 * four[2] + a3 * four[3];
+  constexpr int64_t kLanes = 16;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t v = 0; v < tile.vectors; ++v) {
+      int32_t sums[kLanes] = {};
+      for (int64_t group = 0; group < tile.groups; ++group) {
+        const int8_t* a = tile.a + row * tile.width + group * 4;
+        const uint8_t* b = tile.b + tile.offsets[group] + tile.from[v];
+        const int32_t a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3];
+        for (int64_t j = 0; j < kLanes; ++j) {
+          const uint8_t* four = b + j * 4;
+          sums[j] += a0 * four[0] + a1 * four[1] + a2 * four[2] + a3 * four[3];
+        }
+      }
+      for (int64_t j = 0, column = v * kLanes; j < kLanes; ++j, ++column) {
+        uint32_t sum = static_cast<uint32_t>(sums[j]) +
+                       tile.of_row[row] * (tile.zeros ? tile.zeros[column] : 1);
+        if (tile.of_b) sum -= tile.za[row] * tile.of_b[column];
+        tile.sums[row * kPanelColumns + column] = sum;
       }
     }
-    for (int64_t column = 0; column < tile.vectors * 16; ++column)
-      tile.sums[row * kColumns + column] = static_cast<uint32_t>(sums[column]) +
-                                           tile.of_row[row] * tile.zeros[column] -
-                                           tile.za[row] * tile.of_b[column];
-  }
 }
 
 #if defined(__x86_64__)
@@ -137,11 +157,14 @@ OPKIT_DOT_TARGET("avx512f,avx512bw,avx512vnni")
 void DotRowsVnni(const DotTile& tile) {
   DotInts16 sums[kRows][kVectors] = {};
   const int8_t* a = tile.a;
-  const uint8_t* b = tile.panel;
-  for (int64_t group = 0; group < tile.groups; ++group, a += 4, b += 256) {
+  const uint8_t* b[kVectors];
+#pragma GCC unroll 4
+  for (int64_t v = 0; v < kVectors; ++v) b[v] = tile.b + tile.from[v];
+  for (int64_t group = 0; group < tile.groups; ++group, a += 4) {
+    const int64_t offset = tile.offsets[group];
     DotInts16 of_b[kVectors];
 #pragma GCC unroll 4
-    for (int64_t v = 0; v < kVectors; ++v) std::memcpy(&of_b[v], b + v * 64, sizeof(of_b[v]));
+    for (int64_t v = 0; v < kVectors; ++v) std::memcpy(&of_b[v], b[v] + offset, sizeof(of_b[v]));
 #pragma GCC unroll 6
     for (int64_t r = 0; r < kRows; ++r) {
       const DotInts16 row = DotInts16{} + FourBytes(a + r * tile.width);
@@ -152,13 +175,14 @@ void DotRowsVnni(const DotTile& tile) {
   }
 #pragma GCC unroll 4
   for (int64_t v = 0; v < kVectors; ++v) {
-    DotNumbers16 zeros, of_b;
-    std::memcpy(&zeros, tile.zeros + v * 16, sizeof(zeros));
-    std::memcpy(&of_b, tile.of_b + v * 16, sizeof(of_b));
+    DotNumbers16 zeros = DotNumbers16{} + 1, of_b = {};
+    if (tile.zeros) std::memcpy(&zeros, tile.zeros + v * 16, sizeof(zeros));
+    if (tile.of_b) std::memcpy(&of_b, tile.of_b + v * 16, sizeof(of_b));
 #pragma GCC unroll 6
     for (int64_t r = 0; r < kRows; ++r) {
-      const DotNumbers16 sum =
-          (DotNumbers16)sums[r][v] + zeros * tile.of_row[r] - of_b * tile.za[r];
+      DotNumbers16 sum = (DotNumbers16)sums[r][v];
+      sum += tile.zeros ? zeros * tile.of_row[r] : DotNumbers16{} + tile.of_row[r];
+      if (tile.of_b) sum -= of_b * tile.za[r];
       std::memcpy(tile.sums + r * 64 + v * 16, &sum, sizeof(sum));
     }
   }
@@ -169,11 +193,11 @@ void DotRowsVnni(const DotTile& tile) {
 template <int64_t kRows>
 OPKIT_DOT_TARGET("avx2")
 void DotRowsAvx2(const DotTile& tile) {
-  for (int64_t column = 0; column < tile.vectors * 16; column += 16) {
+  for (int64_t vector = 0; vector < tile.vectors; ++vector) {
     DotInts8 sums[kRows][2] = {};
     const int8_t* a = tile.a;
-    const uint8_t* b = tile.panel + column * 4;
-    for (int64_t group = 0; group < tile.groups; ++group, a += 4, b += 256) {
+    for (int64_t group = 0; group < tile.groups; ++group, a += 4) {
+      const uint8_t* b = tile.b + tile.offsets[group] + tile.from[vector];
       DotUnsigned16 b0, b1;
       std::memcpy(&b0, b, sizeof(b0));
       std::memcpy(&b1, b + 32, sizeof(b1));
@@ -190,14 +214,15 @@ void DotRowsAvx2(const DotTile& tile) {
                       (DotInts8)__builtin_ia32_pmaddwd256(odd1, odd);
       }
     }
-    for (int64_t v = 0; v < 2; ++v) {
-      DotNumbers8 zeros, of_b;
-      std::memcpy(&zeros, tile.zeros + column + v * 8, sizeof(zeros));
-      std::memcpy(&of_b, tile.of_b + column + v * 8, sizeof(of_b));
+    for (int64_t half = 0; half < 2; ++half) {
+      const int64_t column = vector * 16 + half * 8;
+      DotNumbers8 zeros = DotNumbers8{} + 1, of_b = {};
+      if (tile.zeros) std::memcpy(&zeros, tile.zeros + column, sizeof(zeros));
+      if (tile.of_b) std::memcpy(&of_b, tile.of_b + column, sizeof(of_b));
       for (int64_t r = 0; r < kRows; ++r) {
-        const DotNumbers8 sum =
-            (DotNumbers8)sums[r][v] + zeros * tile.of_row[r] - of_b * tile.za[r];
-        std::memcpy(tile.sums + r * 64 + column + v * 8, &sum, sizeof(sum));
+        DotNumbers8 sum = (DotNumbers8)sums[r][half] + zeros * tile.of_row[r];
+        if (tile.of_b) sum -= of_b * tile.za[r];
+        std::memcpy(tile.sums + r * 64 + column, &sum, sizeof(sum));
       }
     }
   }
@@ -225,7 +250,7 @@ inline void InterleaveVnni(const RowsOfPanel& part) {
 #define OPKIT_HALF(i) OPKIT_QUARTER(i), OPKIT_QUARTER(i + 4)
 #define OPKIT_PAIRS(i) i, 32 + i, i + 1, 33 + i, i + 2, 34 + i, i + 3, 35 + i
   const uint32_t flip = part.flip;
-  uint32_t *to = part.to, *sums = part.sums;
+  uint32_t* to = part.to;
   DotBytes64 rows[4];
 #pragma GCC unroll 4
   for (int64_t i = 0; i < 4; ++i) {
@@ -258,20 +283,12 @@ inline void InterleaveVnni(const RowsOfPanel& part) {
     fours[i] ^= flip;
     std::memcpy(to + i * 16, &fours[i], sizeof(fours[i]));
   }
-  if (!sums) return;
-#pragma GCC unroll 4
-  for (int64_t i = 0; i < 4; ++i) {
-    DotInts16 sum;
-    std::memcpy(&sum, sums + i * 16, sizeof(sum));
-    sum = (DotInts16)OPKIT_DOT_VNNI(sum, (DotInts16)fours[i], DotInts16{} + 0x01010101);
-    std::memcpy(sums + i * 16, &sum, sizeof(sum));
-  }
+}
 #undef OPKIT_PAIRS
 #undef OPKIT_HALF
 #undef OPKIT_QUARTER
-}
 OPKIT_DOT_TARGET("avx512f,avx512bw,avx512vnni")
-inline void QuantizeVnni(const SumsToBytes& all) { QuantizeEach(all); }
+inline void QuantizeVnni(const SumsToBytes& all) { QuantizeRows(all); }
 
 inline void DotAvx2(const DotTile& tile, int64_t rows) {
   for (DotTile part = tile; rows > 0; rows -= 2) {
@@ -285,7 +302,7 @@ inline void DotAvx2(const DotTile& tile, int64_t rows) {
 OPKIT_DOT_TARGET("avx2")
 inline void InterleaveAvx2(const RowsOfPanel& part) { Interleave(part); }
 OPKIT_DOT_TARGET("avx2")
-inline void QuantizeAvx2(const SumsToBytes& all) { QuantizeEach(all); }
+inline void QuantizeAvx2(const SumsToBytes& all) { QuantizeRows(all); }
 #undef OPKIT_DOT_VNNI
 #undef OPKIT_DOT_TARGET
 #endif
@@ -303,18 +320,28 @@ inline std::vector<IntegerLoops> AllIntegerLoops() {
   return loops;
 }
 
-// Stores Quantize(sum * factor, zero_point) for the first `count` of 64 sums, to which `bias` is
-// added first. `step` is 1 if each sum has a factor, 0 if all have one.
+// Returns a kernel's configuration, named after the loops of this machine and `constant`, which
+// says that the kernel may keep what it makes of a constant: "vnni constant W".
+inline KernelConfig IntegerConfig(bool is_constant, const char* constant) {
+  KernelConfig config;
+  config.variant = AllIntegerLoops()[0].name;
+  if (is_constant) config.variant = StrCat(config.variant, " ", constant);
+  return config;
+}
+
+// Stores Quantize(sum * factor, zero_point) for the first `count` of 64 sums. `step` is 1 if each
+// sum has a factor, 0 if all have one.
 template <class T>
-void QuantizeSums(const IntegerLoops& loops, const int32_t* sums, int32_t bias,
-                  const float* factors, int64_t step, float zero_point, int64_t count, T* out) {
-  float copied[kPanelColumns] = {};
+void QuantizeSums(const IntegerLoops& loops, const int32_t* sums, const float* factors,
+                  int64_t step, float zero_point, int64_t count, T* out) {
+  float copied[kPanelColumns];
   if (step == 1 && count < kPanelColumns) {
     std::memcpy(copied, factors, static_cast<size_t>(count) * sizeof(float));
+    std::memset(copied + count, 0, static_cast<size_t>(kPanelColumns - count) * sizeof(float));
     factors = copied;
   }
   uint8_t bytes[kPanelColumns];
-  loops.quantize({sums, static_cast<uint32_t>(bias), factors, step, zero_point,
+  loops.quantize({sums, 1, (count + 15) / 16, factors, 0, step, zero_point,
                   (std::numeric_limits<T>::min)(), (std::numeric_limits<T>::max)(), bytes});
   std::memcpy(out, bytes, static_cast<size_t>(count));
 }

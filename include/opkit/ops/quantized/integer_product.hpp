@@ -76,6 +76,8 @@ class PackedColumns {
                                             panel * PackedRows::Groups(k_) * kColumns);
   }
   const int32_t* sums() const { return sums_.data(); }
+  // Where each group of four rows begins in a panel, in bytes.
+  const int64_t* offsets() const { return offsets_.data(); }
 
   // Packs matrix [k, n].
   void Pack(const ByteMatrix& b) {
@@ -83,6 +85,8 @@ class PackedColumns {
     k_ = k;
     n_ = n;
     bytes_.resize(Index(panels() * groups * kColumns));
+    offsets_.clear();
+    for (int64_t group = 0; group < groups; ++group) offsets_.push_back(group * kColumns * 4);
     sums_.assign(Index(panels() * kColumns), 0);
     const uint32_t flip = b.is_signed ? 0x80808080 : 0;
     ParallelFor(panels(), [&](int64_t panel) {
@@ -96,8 +100,11 @@ class PackedColumns {
           std::memcpy(rows[i], b.bytes + (row + i) * n + first, static_cast<size_t>(count));
         InterleavePlain({{rows[0], rows[1], rows[2], rows[3]},
                          present == 4 ? flip : flip & ((1u << (8 * present)) - 1),
-                         to,
-                         sums});
+                         to});
+        for (int64_t j = 0; j < kColumns; ++j) {
+          const uint32_t pairs = (to[j] & 0x00ff00ff) + (to[j] >> 8 & 0x00ff00ff);
+          sums[j] += (pairs & 0xffff) + (pairs >> 16);
+        }
       }
       for (int64_t j = 0; j < count; ++j) sums_[Index(first + j)] = static_cast<int32_t>(sums[j]);
     });
@@ -107,6 +114,7 @@ class PackedColumns {
   int64_t k_ = 0, n_ = 0;
   std::vector<uint32_t> bytes_;  // four rows of a column in one number
   std::vector<int32_t> sums_;
+  std::vector<int64_t> offsets_;
 };
 
 // Zero points of the rows of A or the columns of B, as the node gives them: none (all 0), one for
@@ -165,8 +173,9 @@ struct IntegerProduct {
       za[r] = static_cast<uint32_t>(a_zero.At(row + r)) - a_offset;
       of_row[r] = static_cast<uint32_t>(b.k()) * za[r] - static_cast<uint32_t>(a.sum(row + r));
     }
-    loops.dot({a.row(row), a.width(), PackedRows::Groups(b.k()), b.panel(panel), sums, of_row, za,
-               zeros, of_b, (columns + 15) / 16},
+    constexpr int64_t kFrom[] = {0, 64, 128, 192};
+    loops.dot({a.row(row), a.width(), PackedRows::Groups(b.k()), b.panel(panel), b.offsets(), kFrom,
+               (columns + 15) / 16, sums, of_row, zeros, za, of_b},
               count);
     for (int64_t r = 0; r < count; ++r)
       store(row + r, first, columns, reinterpret_cast<const int32_t*>(sums + r * kColumns));

@@ -60,9 +60,7 @@ class IntegerMatMulOpBase : public StandardOperator {
   // The configuration's name if B is a constant.
   static constexpr const char* kConstantB = "constant B";
   static std::vector<KernelConfig> ProposeFor(const KernelQuery& query, size_t b) {
-    KernelConfig config;
-    if (query.inputs[b].constant) config.variant = kConstantB;
-    return {config};
+    return {detail::IntegerConfig(query.inputs[b].constant, kConstantB)};
   }
 
   // Multiplies and calls store(row, column, count, sums) for pieces of at most 64 columns of a row.
@@ -82,7 +80,7 @@ class IntegerMatMulOpBase : public StandardOperator {
     const int64_t m = sizes.m, n = sizes.n, k = sizes.k;
     const auto* left = static_cast<const uint8_t*>(a.raw_data());
     const auto* right = static_cast<const uint8_t*>(b.raw_data());
-    const bool keeps = config() && config()->variant == kConstantB;
+    const bool keeps = config() && config()->variant.ends_with(kConstantB);
     if (!keeps || packed_.empty()) {
       packed_.resize(detail::Index(n == 0 || k == 0 ? 1 : b.numel() / (n * k)));
       for (size_t i = 0; i < packed_.size(); ++i)
@@ -186,7 +184,7 @@ class QLinearMatMulOp final : public IntegerMatMulOpBase {
                 of_columns[j] = a_scale[detail::Index(at)] * factors[by_column ? j : 0] / y_scale;
               factors = of_columns;
             }
-            detail::QuantizeSums<T>(loops_, sums, 0, factors, by_column || by_row, zero, count,
+            detail::QuantizeSums<T>(loops_, sums, factors, by_column || by_row, zero, count,
                                     out + row * n + column);
           });
     });
