@@ -5,10 +5,10 @@ Then it writes the index of the tables and README's figures anew (front_page.py)
 Usage: summarize.py RESULT.json...
 
 The JSON comes from bench/record.py (a Google Benchmark program), bench/models/models.py, bench/models/half.py,
-bench/tuning/tuning.py, bench/hosts/hosts.py or bench/compile_time/compile_time.py. Figures are medians. A spread is the
-coefficient of variation of the repetitions, or the least and the largest. A ratio is ours divided by the peer's: below 1 is
-faster or smaller. Quoted figures were published for peers that no package registry has, on another machine
-(2-core 2.5 GHz Cascade Lake class).
+bench/models/operators.py, bench/tuning/tuning.py, bench/hosts/hosts.py or bench/compile_time/compile_time.py. Figures
+are medians. A spread is the coefficient of variation of the repetitions, or the least and the largest. A ratio is ours
+divided by the peer's: below 1 is faster or smaller. Quoted figures were published for peers that no package registry
+has, on another machine (2-core 2.5 GHz Cascade Lake class).
 """
 import ast
 import json
@@ -335,6 +335,21 @@ def half_tables(report):
                  "ratio", "error"], lines)
 
 
+def operators_tables(report):
+    lines = []
+    for row in report["operators"]:
+        sides = [row[side] for side in ("opkit", "onnxruntime")]
+        cells = [cell for side in sides for cell in (
+            duration(side["median_ms"] * 1e6), "-".join(duration(ms * 1e6) for ms in side["median_ms_range"]))]
+        lines.append([row["operator"], row["threads"], *cells, ratio(*(side["median_ms"] for side in sides)),
+                      f"{row['error']:.1e}"])
+    yield ("The time of a run. `error` is the mean difference of an output to ONNX Runtime's, in units of its largest "
+           "element.")
+    yield table(["operator or model<", "threads", "opkit", "spread", "ONNX Runtime", "spread", "ratio", "error"], lines)
+    for failure in report["failures"]:
+        yield f"Failed: {failure}"
+
+
 def tuning_tables(report):
     def shown(value, form=number):
         return "" if value is None else form(value)
@@ -443,6 +458,8 @@ def page(name, report):
         parts += models_tables(report)
     elif name == "half":
         parts += half_tables(report)
+    elif name == "operators":
+        parts += operators_tables(report)
     elif name == "tuning":
         parts += tuning_tables(report)
     elif name == "hosts":

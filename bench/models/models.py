@@ -149,6 +149,11 @@ def measure(model, inputs, threads, options, python):
     return result
 
 
+def file_name(output):
+    """The name of the file into which `opkit run --output-dir` writes an output."""
+    return "".join(c if c.isascii() and c.isalnum() or c in "_.-" else "_" for c in output) + ".npy"
+
+
 def compare(model, inputs, options, onnxruntime, more=()):
     """How far the outputs of `opkit run` with the arguments `more` are apart, and whether the largest elements of
     rows are the same."""
@@ -166,9 +171,7 @@ def compare(model, inputs, options, onnxruntime, more=()):
         if result.returncode != 0:
             raise Failure(result.stderr.strip())
         for output, theirs in zip(session.get_outputs(), expected):
-            safe = "".join(c if c.isascii() and c.isalnum() or c in "_.-" else "_"
-                           for c in output.name)
-            ours = numpy.load(pathlib.Path(folder) / f"{safe}.npy")
+            ours = numpy.load(pathlib.Path(folder) / file_name(output.name))
             if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
                 raise Failure(f"output {output.name} is {ours.dtype}{ours.shape}, "
                               f"expected {theirs.dtype}{theirs.shape}")

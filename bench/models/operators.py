@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Single operators, or a few of them, in opkit and in ONNX Runtime, in sizes of real models, as a table on stdout.
+"""Single operators, trees and quantised models in opkit and in ONNX Runtime.
 
-usage: operators.py --opkit PROGRAM [--only NAME]... [--threads N]... [--rounds N] [--seconds S]
+usage: operators.py --opkit PROGRAM --data FOLDER --json RESULT [--only NAME]... [--threads N]...
+                    [--rounds N] [--seconds S]
 
-Runs in a Python that has onnxruntime, onnx and numpy, and measures as models.py does: the same inputs, each run in a
-process of its own, in turns. `ratio` is opkit's median divided by ONNX Runtime's. `error` is the largest
-|a - b| / (1e-5 + 1e-4 |b|); sums that cancel may make it more than 1.
+Runs in the Python of models.py, and measures as it does: the same inputs, each run in a process of its own, in turns.
+The operators have sizes of real models. onnxruntime.quantization makes the quantised models: int8 weights with a scale
+for each channel, uint8 activations, QuantizeLinear and DequantizeLinear around each operator. `error` is the mean
+difference of an output to ONNX Runtime's, in units of the largest element of the output; more than 1e-2 is a failure.
+In a quantised model a rounding to the other neighbour is a difference that later layers enlarge.
 """
 import argparse
+import logging
 import pathlib
 import sys
 import tempfile
@@ -16,8 +20,11 @@ import numpy
 import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
+from onnxruntime import quantization
 
 import models
+from half import outputs_of
+from models import Failure, find, head, write
 
 
 def attention(queries, keys, heads=12, kv_heads=12, past=0, **attributes):
@@ -39,6 +46,7 @@ def stft(steps, frame, step):
             {"step": numpy.int64(step), "window": numpy.hanning(frame).astype(numpy.float32)}, 17)
 
 
+LIMIT = 1e-2  # of the error
 RANDOM = numpy.random.default_rng(1)
 
 
@@ -94,8 +102,8 @@ def convolutions(size):
     return nodes, {"x": [1, 3, size, size]}, constants, 17
 
 
-def trees(rows, count=100, depth=7, features=20):
-    """Whole trees of `depth` comparisons, whose thresholds are those of the inputs."""
+def trees(rows, count, classes=0, depth=7, features=20):
+    """Whole trees of `depth` comparisons with columns of the inputs: a regressor, or a classifier of `classes`."""
     splits, leaves = 2 ** depth - 1, 2 ** depth
     nodes, total = splits + leaves, count * (splits + leaves)
     ids = numpy.tile(numpy.arange(nodes), count)
@@ -104,14 +112,18 @@ def trees(rows, count=100, depth=7, features=20):
         "nodes_treeids": numpy.repeat(numpy.arange(count), nodes), "nodes_nodeids": ids,
         "nodes_featureids": numpy.where(leaf, 0, RANDOM.integers(0, features, total)),
         "nodes_truenodeids": numpy.where(leaf, 0, 2 * ids + 1), "nodes_falsenodeids": numpy.where(leaf, 0, 2 * ids + 2),
-        "target_treeids": numpy.repeat(numpy.arange(count), leaves),
-        "target_nodeids": ids[leaf], "target_ids": numpy.zeros(count * leaves, int)}
+    }
+    votes = {"treeids": numpy.repeat(numpy.arange(count), leaves), "nodeids": ids[leaf],
+             "ids": RANDOM.integers(0, classes or 1, count * leaves), "weights": RANDOM.uniform(0, 1, count * leaves)}
+    kind, prefix, more, outputs = (
+        ("Classifier", "class", {"classlabels_int64s": list(range(classes))}, ["label", "y"]) if classes else
+        ("Regressor", "target", {"n_targets": 1}, ["y"]))
     node = helper.make_node(
-        "TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=1,
+        f"TreeEnsemble{kind}", ["x"], outputs, domain="ai.onnx.ml",
         nodes_modes=["LEAF" if is_leaf else "BRANCH_LEQ" for is_leaf in leaf],
         nodes_values=numpy.where(leaf, 0, RANDOM.uniform(-0.4, 0.4, total)).tolist(),
-        target_weights=RANDOM.uniform(0, 1, count * leaves).tolist(),
-        **{name: numbers.tolist() for name, numbers in attributes.items()})
+        **{name: numbers.tolist() for name, numbers in attributes.items()},
+        **{f"{prefix}_{name}": numbers.tolist() for name, numbers in votes.items()}, **more)
     return node, {"x": [rows, features]}, {}, 17
 
 
@@ -131,52 +143,142 @@ OPERATORS = {
     "MatMulNBits, 4 bits, 8 x 1,536 x 384": blocked_product(8, 1536, 384),
     "MatMulNBits, 4 bits, 128 x 384 x 1,536": blocked_product(128, 384, 1536),
     "QLinearConv, three of an image of 224": convolutions(224),
-    **{f"TreeEnsembleRegressor, 100 trees, {rows:,} rows": trees(rows) for rows in (1, 8, 50, 1000)},
+    **{f"TreeEnsembleRegressor, {count} trees, {rows:,} rows": trees(rows, count)
+       for count in (100, 500) for rows in (1, 8, 50, 1000)},
+    **{f"TreeEnsembleClassifier, 100 trees, 10 classes, {rows:,} rows": trees(rows, 100, 10) for rows in (1, 1000)},
 }
 
 
-def save(folder, nodes, shapes, constants, opset):
-    """Returns the path of the model, and those of its inputs by name."""
+def operator_model(nodes, shapes, constants, opset):
+    """The model of a row of OPERATORS, and its inputs by name."""
     nodes = nodes if isinstance(nodes, list) else [nodes]
     graph = helper.make_graph(
         nodes, "operator",
         [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in shapes.items()],
-        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in nodes[-1].output],
+        [helper.make_tensor_value_info(
+            name, onnx.TensorProto.INT64 if name == "label" else onnx.TensorProto.FLOAT, None)
+         for name in nodes[-1].output],
         [numpy_helper.from_array(numpy.asarray(value), name) for name, value in constants.items()])
-    model, inputs, random = folder / "model.onnx", {}, numpy.random.default_rng(0)
     opsets = {"": opset, "com.microsoft": 1, "ai.onnx.ml": 3}
-    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[
-        helper.make_opsetid(domain, version) for domain, version in opsets.items()]), model)
-    for name, shape in shapes.items():
-        inputs[name] = folder / f"{name}.npy"
-        numpy.save(inputs[name], random.uniform(-0.5, 0.5, shape).astype(numpy.float32))
-    return model, inputs
+    model = helper.make_model(graph, ir_version=10, opset_imports=[
+        helper.make_opsetid(domain, version) for domain, version in opsets.items()])
+    random = numpy.random.default_rng(0)
+    return model, {name: random.uniform(-0.5, 0.5, shape).astype(numpy.float32) for name, shape in shapes.items()}
+
+
+def depthwise_net(blocks=((32, 1), (64, 2), (128, 1), (128, 2), (256, 1), (256, 2), (512, 1)), classes=100):
+    """A net of blocks, each a 3 x 3 convolution of each channel and one of 1 x 1 that mixes them."""
+    constants, nodes = {}, []
+
+    def convolution(x, name, shape, **attributes):
+        constants[name + ".weight"] = RANDOM.normal(0, (2 / numpy.prod(shape[1:])) ** 0.5, shape).astype(numpy.float32)
+        constants[name + ".bias"] = RANDOM.normal(0, 0.1, shape[0]).astype(numpy.float32)
+        nodes.extend([
+            helper.make_node("Conv", [x, name + ".weight", name + ".bias"], [name + ".sum"], **attributes),
+            helper.make_node("Relu", [name + ".sum"], [name])])
+        return name
+
+    x, channels = convolution("x", "stem", (32, 3, 3, 3), strides=[2, 2], pads=[1, 1, 1, 1]), 32
+    for number, (width, stride) in enumerate(blocks):
+        x = convolution(x, f"{number}.each", (channels, 1, 3, 3), group=channels, strides=[stride, stride],
+                        pads=[1, 1, 1, 1])
+        x, channels = convolution(x, f"{number}.mix", (width, channels, 1, 1)), width
+    constants["weight"] = RANDOM.normal(0, channels ** -0.5, (channels, classes)).astype(numpy.float32)
+    nodes += [helper.make_node("GlobalAveragePool", [x], ["mean"]), helper.make_node("Flatten", ["mean"], ["flat"]),
+              helper.make_node("MatMul", ["flat", "weight"], ["y"])]
+    graph = helper.make_graph(
+        nodes, "depthwise", [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 224, 224])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, classes])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()])
+    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
+
+
+class OneSample(quantization.CalibrationDataReader):
+    """Ranges of the activations come from one input, the one that is measured."""
+
+    def __init__(self, inputs):
+        self.samples = iter([inputs])
+
+    def get_next(self):
+        return next(self.samples, None)
+
+
+def quantized_model(folder, data, name):
+    path, makers = models.MODELS[name] if name in models.MODELS else (None, {"x": models.floats(1, 3, 224, 224)})
+    random = numpy.random.default_rng(0)
+    inputs = {input_name: make(random) for input_name, make in makers.items()}
+    whole, made = folder / "float32.onnx", folder / "quantized.onnx"
+    onnx.save(onnx.load(find(data, path)) if path else depthwise_net(), whole)
+    logging.disable(logging.WARNING)  # it asks for a preparation that these models do not need
+    quantization.quantize_static(
+        whole, made, OneSample(inputs), quant_format=quantization.QuantFormat.QDQ, per_channel=True,
+        activation_type=quantization.QuantType.QUInt8, weight_type=quantization.QuantType.QInt8)
+    logging.disable(logging.NOTSET)
+    return onnx.load(made), inputs
+
+
+def contenders(folder, data):
+    """Name: a function that returns a model and its inputs."""
+    made = {name: lambda row=row: operator_model(*row) for name, row in OPERATORS.items()}
+    for name in ("ocr recognition", "ocr direction", "ocr detection", "depthwise net"):
+        made[f"quantised {name}"] = lambda name=name: quantized_model(folder, data, name)
+    return made
+
+
+def error_of(model, inputs, files, options, folder):
+    session_options = onnxruntime.SessionOptions()
+    session_options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model, session_options, providers=["CPUExecutionProvider"])
+    expected = session.run(None, inputs)
+    arguments = [part for name, path in files.items() for part in ("--input", f"{name}={path}")]
+    ours = outputs_of(options.opkit, model, arguments, folder / "outputs")
+    found = [ours[models.file_name(output.name)] for output in session.get_outputs()]
+    return max(float(numpy.mean(numpy.abs(value - theirs)) / max(numpy.max(numpy.abs(theirs)), 1e-30))
+               for value, theirs in zip(found, expected))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--opkit", type=pathlib.Path, required=True)
-    parser.add_argument("--only", action="append", help="operators whose name holds this")
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--json", type=pathlib.Path, required=True)
+    parser.add_argument("--only", action="append", help="rows whose name holds this")
     parser.add_argument("--threads", type=int, action="append")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.1)
     options = parser.parse_args()
-    print("| operator | threads | opkit | ONNX Runtime | ratio | error |\n| --- | --- | --- | --- | --- | --- |")
-    for name, operator in OPERATORS.items():
-        if options.only and not any(part in name for part in options.only):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            model, inputs = save(pathlib.Path(folder), *operator)
-            error = models.compare(str(model), inputs, options, onnxruntime)["error"]
-            for threads in options.threads or (1, 2):
-                sides = models.measure(model, inputs, threads, options, sys.executable)
-                ours, theirs = (sides[side]["median_ms"] for side in ("opkit", "onnxruntime"))
-                print(f"| {name} | {threads} | {ours:.3g} ms | {theirs:.3g} ms | {ours / theirs:.2f} | {error:.2g} |",
-                      flush=True)
+    rows, failures = [], []
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, make in contenders(pathlib.Path(temporary), options.data).items():
+            if options.only and not any(part in name for part in options.only):
+                continue
+            folder = pathlib.Path(temporary) / str(len(rows))
+            folder.mkdir()
+            model, inputs = make()
+            files = {input_name: folder / f"{number}.npy" for number, input_name in enumerate(inputs)}
+            for input_name, value in inputs.items():
+                numpy.save(files[input_name], value)
+            onnx.save(model, folder / "model.onnx")
+            try:
+                error = error_of(folder / "model.onnx", inputs, files, options, folder)
+                if error > LIMIT:
+                    failures.append(f"{name}: its outputs differ from ONNX Runtime's")
+                for threads in options.threads or (1, 2):
+                    sides = models.measure(folder / "model.onnx", files, threads, options, sys.executable)
+                    rows.append({"operator": name, "threads": threads, **sides, "error": error})
+                    print(f"{name}, {threads} threads: {sides['opkit']['median_ms']:.3g} ms, ONNX Runtime "
+                          f"{sides['onnxruntime']['median_ms']:.3g} ms", flush=True)
+            except Failure as failure:
+                failures.append(f"{name}: {failure}")
+    command = f"./dev bench operators ({options.rounds} rounds of {options.seconds:g} s)"
+    write(options.json, {"head": {**head(command), "ONNX Runtime": onnxruntime.__version__}, "operators": rows,
+                         "failures": failures})
+    if failures:
+        raise Failure("\n".join(failures))
 
 
 if __name__ == "__main__":
     try:
         main()
-    except models.Failure as failure:
+    except Failure as failure:
         sys.exit(f"operators.py: {failure}")

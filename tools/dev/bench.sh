@@ -7,7 +7,7 @@ bench_names() {
     source=${source#bench/}
     echo "${source%_bench.cpp}"
   done
-  printf '%s\n' hosts models models_eigen half tuning compile_time
+  printf '%s\n' hosts models models_eigen half operators tuning compile_time
 }
 
 # record_bench NAME RESULT.json: runs a benchmark. Models that fail set bench_failed and have no figures.
@@ -27,6 +27,13 @@ record_bench() {
       make_peers
       fetch onnx "${models[@]}"
       "$peer_python" bench/models/half.py --opkit build/release/tools/opkit/opkit \
+        --data "$data_dir" --json "$2" ||
+        bench_failed=$1
+      ;;
+    operators)
+      make_peers
+      fetch rapidocr_onnxruntime
+      "$peer_python" bench/models/operators.py --opkit build/release/tools/opkit/opkit \
         --data "$data_dir" --json "$2" ||
         bench_failed=$1
       ;;
@@ -70,7 +77,7 @@ make_package() {
     die "could not build the Python package"
 }
 
-uses_onednn() { [[ " $* " == *" models"* || " $* " == *" half "* || " $* " == *" tuning "* || " $* " == *" kernels/"* ]]; }  # BENCHMARK...
+uses_onednn() { [[ " $* " == *" models"* || " $* " == *" half "* || " $* " == *" operators "* || " $* " == *" tuning "* || " $* " == *" kernels/"* ]]; }  # BENCHMARK...
 
 bench_command() {
   local rest filter all names=() targets=() name result
@@ -82,7 +89,7 @@ bench_command() {
     [[ $name == *"$filter"* ]] || continue
     names+=("$name")
     case $name in
-      models* | half | tuning)
+      models* | half | operators | tuning)
         targets+=(opkit_cli)
         want espeak-ng has espeak-ng
         want_fonts
