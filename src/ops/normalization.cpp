@@ -2,4 +2,5 @@
 #include "opkit/ops/nn/normalization.hpp"
 #include "opkit/ops/nn/layer_normalization.hpp"
 #include "opkit/ops/nn/recurrent.hpp"
+#include "opkit/ops/nn/recurrent_gradient.hpp"
 #include "opkit/ops/nn/resize.hpp"

@@ -56,6 +56,7 @@
 #include "opkit/ops/nn/normalization.hpp"
 #include "opkit/ops/nn/pool.hpp"
 #include "opkit/ops/nn/recurrent.hpp"
+#include "opkit/ops/nn/recurrent_gradient.hpp"
 #include "opkit/ops/nn/resize.hpp"
 #include "opkit/ops/nn/rotary_embedding.hpp"
 #include "opkit/ops/nn/row_normalization.hpp"

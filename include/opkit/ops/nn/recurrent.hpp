@@ -5,8 +5,8 @@
 
 #include "opkit/ops/support/element_sum.hpp"
 #include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
 #include "opkit/ops/support/recurrent_function.hpp"
-#include "opkit/ops/support/standard_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -310,6 +310,39 @@ void FillRecurrentSchema(OpSchema& schema, const char* doc) {
 
 }  // namespace detail
 
+namespace detail {
+
+// The inputs that have a gradient, in the order of the outputs of the gradient's operator.
+inline constexpr int kRecurrentSlopes[] = {RecurrentInputs::kX,        RecurrentInputs::kW,
+                                           RecurrentInputs::kR,        RecurrentInputs::kB,
+                                           RecurrentInputs::kInitialH, RecurrentInputs::kInitialC,
+                                           RecurrentInputs::kP};
+inline constexpr int kRecurrentInputs = 8;
+
+// The gradient of a layer: one node for all inputs, whose operator stands in
+// recurrent_gradient.hpp. It reads the inputs of the layer, and behind them the gradients of its
+// outputs.
+class RecurrentGradient final : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+
+ private:
+  void Make() override {
+    std::vector<std::string> inputs = Def().inputs(), outputs;
+    inputs.resize(kRecurrentInputs);
+    for (int o = 0; o < static_cast<int>(Def().outputs().size()); ++o)
+      inputs.push_back(GradOut(o).IsEmpty() ? std::string() : GO(o));
+    for (const int i : kRecurrentSlopes) outputs.push_back(HasI(i) ? GI(i) : std::string());
+    while (outputs.back().empty()) outputs.pop_back();
+    AddNode(OperatorDef(Def().type() + "Gradient", inputs, outputs, Def().args()));
+  }
+};
+OPKIT_REGISTER_GRADIENT(LSTM, RecurrentGradient);
+OPKIT_REGISTER_GRADIENT(GRU, RecurrentGradient);
+OPKIT_REGISTER_GRADIENT(RNN, RecurrentGradient);
+
+}  // namespace detail
+
 // The reference kernel. Computes in double for every type.
 template <class Layer>
 class RecurrentOp final : public RecurrentOpBase<Layer> {
@@ -385,40 +418,36 @@ class RecurrentOp final : public RecurrentOpBase<Layer> {
   }
 };
 
-OPKIT_STANDARD_OPERATOR(LSTM, kNotImplemented, RecurrentOp<LstmLayer>)
-    .FillUsing([](OpSchema& schema) {
-      detail::FillRecurrentSchema<LstmLayer>(
-          schema,
-          "Long short-term memory. With i, o, f = f(x W + h R + P c + b) for the input, output and "
-          "forget gates: c = f * c + i * g(x W + h R + b), h = o * h(c). Gates of the weights are "
-          "in the order input, output, forget, cell; activations are f, g, h.");
-      const std::vector<DType> types = FloatTypes::DTypes();
-      schema.Input(6, "initial_c", "shaped as initial_h; optional: 0", types)
-          .Input(7, "P",
-                 "peepholes of the input, output and forget gate, [directions, 3 * hidden]; "
-                 "optional: 0",
-                 types)
-          .Output(2, "Y_c", "the last cell of each sequence, shaped as initial_h; optional")
-          .Arg<int64_t>("input_forget", "1: the forget gate is 1 - the input gate", 0);
-    });
+OPKIT_STANDARD_OPERATOR(LSTM, kMaker, RecurrentOp<LstmLayer>).FillUsing([](OpSchema& schema) {
+  detail::FillRecurrentSchema<LstmLayer>(
+      schema,
+      "Long short-term memory. With i, o, f = f(x W + h R + P c + b) for the input, output and "
+      "forget gates: c = f * c + i * g(x W + h R + b), h = o * h(c). Gates of the weights are "
+      "in the order input, output, forget, cell; activations are f, g, h.");
+  const std::vector<DType> types = FloatTypes::DTypes();
+  schema.Input(6, "initial_c", "shaped as initial_h; optional: 0", types)
+      .Input(7, "P",
+             "peepholes of the input, output and forget gate, [directions, 3 * hidden]; "
+             "optional: 0",
+             types)
+      .Output(2, "Y_c", "the last cell of each sequence, shaped as initial_h; optional")
+      .Arg<int64_t>("input_forget", "1: the forget gate is 1 - the input gate", 0);
+});
 
-OPKIT_STANDARD_OPERATOR(GRU, kNotImplemented, RecurrentOp<GruLayer>)
-    .FillUsing([](OpSchema& schema) {
-      detail::FillRecurrentSchema<GruLayer>(schema,
-                                            "Gated recurrent unit. With z, r = f(x W + h R + b) "
-                                            "for the update and reset gates: h = (1 - "
-                                            "z) * g(x W + (r * h) R + b) + z * h. Gates of the "
-                                            "weights are in the order update, reset, "
-                                            "hidden; activations are f, g.");
-      schema.Arg<int64_t>("linear_before_reset",
-                          "1: the hidden gate is g(x W + r * (h R + b) + b), as cuDNN has it", 0);
-    });
+OPKIT_STANDARD_OPERATOR(GRU, kMaker, RecurrentOp<GruLayer>).FillUsing([](OpSchema& schema) {
+  detail::FillRecurrentSchema<GruLayer>(schema,
+                                        "Gated recurrent unit. With z, r = f(x W + h R + b) "
+                                        "for the update and reset gates: h = (1 - "
+                                        "z) * g(x W + (r * h) R + b) + z * h. Gates of the "
+                                        "weights are in the order update, reset, "
+                                        "hidden; activations are f, g.");
+  schema.Arg<int64_t>("linear_before_reset",
+                      "1: the hidden gate is g(x W + r * (h R + b) + b), as cuDNN has it", 0);
+});
 
-OPKIT_STANDARD_OPERATOR(RNN, kNotImplemented, RecurrentOp<RnnLayer>)
-    .FillUsing([](OpSchema& schema) {
-      detail::FillRecurrentSchema<RnnLayer>(schema,
-                                            "Elman's recurrent layer: h = f(x W + h R + b).");
-    });
+OPKIT_STANDARD_OPERATOR(RNN, kMaker, RecurrentOp<RnnLayer>).FillUsing([](OpSchema& schema) {
+  detail::FillRecurrentSchema<RnnLayer>(schema, "Elman's recurrent layer: h = f(x W + h R + b).");
+});
 
 }}  // namespace opkit
 

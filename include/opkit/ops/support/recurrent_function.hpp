@@ -60,6 +60,35 @@ struct RecurrentFunction {
     }
     return x;
   }
+  double Derivative(double x) const {
+    const auto a = static_cast<double>(alpha), b = static_cast<double>(beta);
+    switch (kind) {
+      case Kind::kSigmoid:
+      case Kind::kTanh: {
+        const double y = (*this)(x);
+        return kind == Kind::kTanh ? 1 - y * y : y * (1 - y);
+      }
+      case Kind::kRelu:
+        return x > 0 ? 1 : 0;
+      case Kind::kAffine:
+        return a;
+      case Kind::kLeakyRelu:
+        return x >= 0 ? 1 : a;
+      case Kind::kThresholdedRelu:
+        return x >= a ? 1 : 0;
+      case Kind::kScaledTanh:
+        return a * b * (1 - std::tanh(b * x) * std::tanh(b * x));
+      case Kind::kHardSigmoid:
+        return a * x + b > 0 && a * x + b < 1 ? a : 0;
+      case Kind::kElu:
+        return x >= 0 ? 1 : a * std::exp(x);
+      case Kind::kSoftsign:
+        return 1 / ((1 + std::fabs(x)) * (1 + std::fabs(x)));
+      case Kind::kSoftplus:
+        return 1 / (1 + std::exp(-x));
+    }
+    return 1;
+  }
 };
 
 // Returns the functions with these names; case does not matter. A function with alpha or beta takes
