@@ -14,7 +14,7 @@ struct RecurrentSlopes {
   std::vector<double> h, c;
   std::vector<double> gates;      // of W x + Wb
   std::vector<double> recurrent;  // of R h + Rb
-  // What the last third of the rows of R is multiplied by, if that is not the state; else empty.
+  // The vector that the last third of the rows of R multiplies, if it is not the state; else empty.
   std::vector<double> kept;
   double* peephole;
 };
