@@ -230,6 +230,8 @@ TEST_CASE("the registration about a gradient decides HasGradient") {
   CHECK(Contains(error("GradNotYet"),
                  "the gradient of operator GradNotYet is not implemented yet "
                  "(GRADIENT_NOT_IMPLEMENTED_YET at "));
+  CHECK(Contains(error("GradNotYet"),
+                 "compute the value by operators that have a gradient, or write a maker"));
   CHECK(Contains(error("GradNotYte"), "no operator 'GradNotYte' is registered"));
   CHECK(Contains(error("GradNotYte"), "did you mean 'GradNotYet'"));
   CHECK(Contains(error("GradNoDefs"), "must override GetGradientDefs() or Get()"));

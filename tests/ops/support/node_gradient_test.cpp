@@ -46,6 +46,12 @@ TEST_CASE("the error for a gradient of operators outside the program names the h
         "include opkit/ops/all.hpp, or link opkit::ops");
 }
 
+TEST_CASE("an operator that computes a gradient says that second derivatives need its own") {
+  const OperatorDef def("MatMulGradient", {"dy", "a", "b"}, {"dx"}, {{"of", 0}});
+  CHECK(Contains(ErrorOf([&] { GetGradientForOp(def, {GradientValue("g")}); }).message(),
+                 "second derivatives need one"));
+}
+
 TEST_CASE("axes that broadcasting repeats are summed") {
   const Tensor x = Tensor::From<float>({2, 3}, {1, 2, 3, 10, 20, 30});
   CHECK(SumTo(x, {2, 3}) == x.ToVector<float>());
