@@ -60,5 +60,23 @@ TEST_CASE("the operator keeps the promises of its schema") {
             {Counting({2, 3, 4}), Counting({3, 1, 2}), Counting({3}), Counting({2, 3, 1})});
 }
 
+TEST_CASE("gradients of the input, the kernels, the bias and the past") {
+  const auto random = [](Shape shape, uint64_t seed) {
+    return RandomTensor(shape, DType::kFloat64, seed);
+  };
+  const std::vector<Tensor> inputs = {random({2, 3, 4}, 1), random({3, 1, 3}, 2), random({3}, 3),
+                                      random({2, 3, 2}, 4)};
+  for (const char* activation : {"none", "silu"}) {
+    CAPTURE(activation);
+    const OperatorDef def("CausalConvWithState", {"x", "w", "b", "p"}, {"y", "next"},
+                          {{"activation", activation}});
+    const auto result = CheckGradient(def, inputs, {.inputs = {0, 1, 2, 3}});
+    CHECK_MESSAGE(result.ok(), ToString(result));
+  }
+  const OperatorDef bare("CausalConvWithState", {"x", "w"}, {"y"});
+  const auto result = CheckGradient(bare, {inputs[0], inputs[1]}, {.inputs = {0, 1}});
+  CHECK_MESSAGE(result.ok(), ToString(result));
+}
+
 }  // namespace
 }  // namespace causal_conv_test

@@ -100,5 +100,25 @@ TEST_CASE("the operators keep the promises of their schemas") {
             {x, Tensor::From<float>({2, 5}, {1, 0, 0, 3, 2, 0, 1, 1, 3, 4})});
 }
 
+TEST_CASE("gradients of the images, of regions that overlap") {
+  const Tensor x = RandomTensor({2, 2, 4, 5}, DType::kFloat64);
+  const Tensor rois =
+      Tensor::From<double>({3, 4}, {0.3, 0.2, 3.1, 2.7, 1.4, 0.6, 4.3, 3.2, -2.5, -2.5, 1.7, 1.2});
+  for (const char* mode : {"avg", "max"})
+    for (const int ratio : {0, 2}) {
+      CAPTURE(mode);
+      CAPTURE(ratio);
+      const OperatorDef def(
+          "RoiAlign", {"x", "r", "i"}, {"y"},
+          {{"mode", mode}, {"sampling_ratio", ratio}, {"output_height", 2}, {"output_width", 2}});
+      const auto result = CheckGradient(def, {x, rois, List({0, 1, 0})}, {.inputs = {0}});
+      CHECK_MESSAGE(result.ok(), ToString(result));
+    }
+  const Tensor boxes = Tensor::From<double>({2, 5}, {0, 0, 0, 3, 2, 1, 1, 1, 9, 3});
+  const OperatorDef pool("MaxRoiPool", {"x", "r"}, {"y"}, {{"pooled_shape", Ints{2, 3}}});
+  const auto result = CheckGradient(pool, {x, boxes}, {.inputs = {0}});
+  CHECK_MESSAGE(result.ok(), ToString(result));
+}
+
 }  // namespace
 }  // namespace roi_test
