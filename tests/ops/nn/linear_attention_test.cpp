@@ -92,5 +92,43 @@ TEST_CASE("the operator keeps the promises of its schema") {
        Random({2, 3, 2}, 5), Random({2, 3, 1}, 6)});
 }
 
+TEST_CASE("gradients of every rule, through time and with shared states") {
+  const auto random = [](Shape shape, uint64_t seed) {
+    return RandomTensor(shape, DType::kFloat32, seed);
+  };
+  // 2 sequences of 3 steps, 2 heads of keys of 2 elements, 4 heads of queries, values of 1 element.
+  const Tensor query = random({2, 3, 8}, 1), key = random({2, 3, 4}, 2),
+               value = random({2, 3, 2}, 3), past = random({2, 2, 2, 1}, 4);
+  struct Rule {
+    const char* name;
+    int64_t decay, beta;
+  };
+  for (const Rule& rule : {Rule{"linear", 0, 0},
+                           {"gated", 2, 0},
+                           {"gated", 4, 0},
+                           {"delta", 0, 2},
+                           {"gated_delta", 4, 1},
+                           {"gated_delta", 2, 2}}) {
+    CAPTURE(rule.name);
+    const Arguments args = {{"q_num_heads", 4}, {"kv_num_heads", 2}, {"update_rule", rule.name}};
+    std::vector<std::string> names = {"q", "k", "v", "s"};
+    std::vector<Tensor> inputs = {query, key, value, past};
+    std::vector<int> of = {0, 1, 2, 3};
+    if (rule.decay + rule.beta > 0) names.push_back(rule.decay > 0 ? "d" : "");
+    if (rule.decay + rule.beta > 0)
+      inputs.push_back(rule.decay > 0 ? random({2, 3, rule.decay}, 5) : Tensor());
+    if (rule.decay > 0) of.push_back(4);
+    if (rule.beta > 0) {
+      names.emplace_back("b");
+      inputs.push_back(random({2, 3, rule.beta}, 6));
+      of.push_back(5);
+    }
+    const OperatorDef node("LinearAttention", names, {"y", "next"}, args);
+    const GradientCheckOptions options{.threshold = 1e-2, .inputs = of};
+    const auto result = CheckGradient(node, inputs, options);
+    CHECK_MESSAGE(result.ok(), ToString(result));
+  }
+}
+
 }  // namespace
 }  // namespace linear_attention_test
