@@ -29422,10 +29422,17 @@ OPKIT_INLINE GradientOpsMeta GetGradientForOp(const OperatorDef& def,
     Throw(ErrorCode::kUnsupported, "operator ", def,
           " must not be differentiated (SHOULD_NOT_DO_GRADIENT at ", registration->Place(),
           "); stop the gradient before it reaches this node");
-  if (registration->kind == GradientKind::kNotImplemented)
+  if (registration->kind == GradientKind::kNotImplemented) {
+    // The private standard operators compute gradients.
+    const OpSchema* schema = OpRegistry::Global().FindSchema(op);
+    const bool is_second = schema && schema->is_standard() && schema->is_private();
     Throw(ErrorCode::kUnsupported, "the gradient of operator ", op,
-          " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(),
-          "); write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
+          " is not implemented yet (GRADIENT_NOT_IMPLEMENTED_YET at ", registration->Place(), "); ",
+          is_second ? "it computes a gradient itself, so that second derivatives need one: compute "
+                      "the value by operators whose second derivatives are known, or "
+                    : "compute the value by operators that have a gradient, or ",
+          "write a maker and REGISTER_GRADIENT(", op, ", Maker) there");
+  }
   detail::CheckOutputGradients(def, g_output);
   if (registration->kind == GradientKind::kNone)
     return {{}, std::vector<GradientValue>(def.inputs().size())};
