@@ -76,10 +76,29 @@ TEST_CASE("shapes are inferred, and wrong ones refused") {
 }
 
 TEST_CASE("the operator keeps the promises of its schema") {
+  CheckOptions options;
+  options.compare.gradient = false;  // its steps cross the pixels
   CheckNode(
       OperatorDef("DeformConv", {"x", "w", "o", "b", "m"}, {"y"}, {{"offset_group", 2}}),
       {Counting({1, 2, 3, 3}), Counting({3, 2, 2, 2}), RandomTensor({1, 16, 2, 2}, DType::kFloat32),
-       Counting({3}), RandomTensor({1, 8, 2, 2}, DType::kFloat32)});
+       Counting({3}), RandomTensor({1, 8, 2, 2}, DType::kFloat32)},
+      options);
+}
+
+TEST_CASE("gradients of the image, the weights, the offsets, the bias and the mask") {
+  const auto random = [](Shape shape, uint64_t seed) {
+    return RandomTensor(shape, DType::kFloat64, seed);
+  };
+  const std::vector<Tensor> inputs = {random({2, 2, 3, 3}, 1), random({4, 1, 2, 2}, 2),
+                                      random({2, 16, 3, 2}, 3), random({4}, 4),
+                                      random({2, 8, 3, 2}, 5)};
+  const Arguments args = {{"offset_group", 2}, {"group", 2}, {"pads", Ints{1, 0, 0, 0}}};
+  const OperatorDef full("DeformConv", {"x", "w", "o", "b", "m"}, {"y"}, args);
+  const auto result = CheckGradient(full, inputs, {.inputs = {0, 1, 2, 3, 4}});
+  CHECK_MESSAGE(result.ok(), ToString(result));
+  const OperatorDef bare("DeformConv", {"x", "w", "o"}, {"y"}, args);
+  const auto few = CheckGradient(bare, {inputs[0], inputs[1], inputs[2]}, {.inputs = {0, 1, 2}});
+  CHECK_MESSAGE(few.ok(), ToString(few));
 }
 
 }  // namespace
