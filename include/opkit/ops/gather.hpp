@@ -66,6 +66,8 @@ OPKIT_NODE_GRADIENT(GatherElements) {
   Give(0, "ScatterElements", {Node("ZerosLike", {I(0)}), I(1), GO(0)}, std::move(args));
 }
 
+OPKIT_NODE_GRADIENT(GatherGradient) { Give(0, "Gather", {GO(0), I(1)}, Def().args()); }
+
 }  // namespace detail
 
 class GatherOp : public AxisOperator {
@@ -161,7 +163,7 @@ OPKIT_STANDARD_OPERATOR(Gather, kMaker, MovingStrings<GatherOp>)
     })
     .Doc("Slices of a tensor along an axis, by their indices.");
 
-OPKIT_STANDARD_OPERATOR(GatherGradient, kNotImplemented, GatherGradientOp)
+OPKIT_STANDARD_OPERATOR(GatherGradient, kMaker, GatherGradientOp)
     .Private()
     .NumInputs(3)
     .Input(0, "dY", "of the shape of Gather's output", FloatTypes::DTypes())

@@ -212,7 +212,13 @@ OPKIT_NODE_GRADIENT(Slice) {
   Give(0, "SliceGradient", inputs);
 }
 
-OPKIT_STANDARD_OPERATOR(SliceGradient, kNotImplemented, SliceGradientOp)
+OPKIT_NODE_GRADIENT(SliceGradient) {
+  std::vector<std::string> inputs(Def().inputs().begin() + 1, Def().inputs().end());
+  inputs[0] = GO(0);
+  Give(0, "Slice", inputs);
+}
+
+OPKIT_STANDARD_OPERATOR(SliceGradient, kMaker, SliceGradientOp)
     .NumInputs(4, 6)
     .Private()
     .Infer([](InferenceContext& c) {

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "opkit/interop/doctest.hpp"
+#include "opkit/op/check/check_data.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/ops/math/arithmetic.hpp"
 #include "opkit/ops/math/unary.hpp"
@@ -47,9 +48,50 @@ TEST_CASE("the error for a gradient of operators outside the program names the h
 }
 
 TEST_CASE("an operator that computes a gradient says that second derivatives need its own") {
-  const OperatorDef def("MatMulGradient", {"dy", "a", "b"}, {"dx"}, {{"of", 0}});
+  const OperatorDef def("DetGradient", {"x", "dy"}, {"dx"});
   CHECK(Contains(ErrorOf([&] { GetGradientForOp(def, {GradientValue("g")}); }).message(),
                  "second derivatives need one"));
+}
+
+TEST_CASE("second derivatives go through sums, products and copies") {
+  const auto random = [](Shape shape, uint64_t seed) {
+    return RandomTensor(shape, DType::kFloat64, seed);
+  };
+  const auto axes = Tensor::From<int64_t>({1}, {1});
+  const auto fault = [](const OperatorDef& def, const std::vector<Tensor>& inputs,
+                        const std::vector<int>& of) {
+    const auto result = CheckGradient(def, inputs, {.inputs = of});
+    return result.ok() ? "" : ToString(result);
+  };
+  const OperatorDef sum("SumToShape", {"x", "like"}, {"y"}, {{"factor", 0.5f}});
+  CHECK(fault(sum, {random({2, 3}, 1), random({3}, 2)}, {0}) == "");
+  for (const int mean : {0, 1}) {
+    const OperatorDef spread("ReduceGradient", {"x", "axes", "dy"}, {"dx"}, {{"mean", mean}});
+    CHECK(fault(spread, {random({2, 3}, 1), axes, random({2}, 2)}, {2}) == "");
+  }
+  for (const int of : {0, 1}) {
+    const OperatorDef product("MatMulGradient", {"dy", "a", "b"}, {"dx"}, {{"of", of}});
+    CHECK(fault(product, {random({2, 2, 4}, 1), random({2, 3}, 2), random({2, 3, 4}, 3)},
+                {0, 2 - of}) == "");
+  }
+  for (const char* of : {"X", "W"}) {
+    const Arguments args = {{"of", of}, {"strides", std::vector<int64_t>{2}}};
+    const int other = of[0] == 'X' ? 1 : 0;
+    const OperatorDef conv("ConvGradient", {"x", "w", "dy"}, {"dx"}, args);
+    CHECK(fault(conv, {random({1, 2, 6}, 1), random({3, 2, 3}, 2), random({1, 3, 2}, 3)},
+                {other, 2}) == "");
+    const OperatorDef transposed("ConvTransposeGradient", {"x", "w", "dy"}, {"dx"}, args);
+    CHECK(fault(transposed, {random({1, 2, 3}, 1), random({2, 1, 2}, 2), random({1, 1, 6}, 3)},
+                {other, 2}) == "");
+  }
+  const OperatorDef gather("GatherGradient", {"dy", "i", "x"}, {"dx"}, {{"axis", 1}});
+  CHECK(fault(gather, {random({2, 3}, 1), Tensor::From<int64_t>({3}, {1, 0, 1}), random({2, 4}, 2)},
+              {0}) == "");
+  const auto list = [](int64_t value) { return Tensor::From<int64_t>({1}, {value}); };
+  const OperatorDef slice("SliceGradient", {"dy", "shape", "starts", "ends", "axes"}, {"dx"});
+  CHECK(fault(slice,
+              {random({2, 2}, 1), Tensor::From<int64_t>({2}, {2, 5}), list(1), list(3), list(1)},
+              {0}) == "");
 }
 
 TEST_CASE("axes that broadcasting repeats are summed") {

@@ -297,7 +297,22 @@ OPKIT_STANDARD_OPERATOR(MatMul, kMaker, MatMulOp)
     .Flops([](auto& c) { return detail::ProductFlops(c.output(0), c.input(0), -1); })
     .Infer(&detail::InferMatMul);
 
-OPKIT_STANDARD_OPERATOR(MatMulGradient, kNotImplemented, MatMulGradientOp)
+namespace detail {
+
+// The gradient of a factor is a product too: of the gradient of Y and of the other factor.
+OPKIT_NODE_GRADIENT(MatMulGradient) {
+  if (Def().args().Get<int64_t>("of", 0) == 0) {
+    Give(0, "MatMul", {GO(0), I(2)});
+    Give(2, "MatMulGradient", {I(0), GO(0), I(2)}, {{"of", 1}});
+  } else {
+    Give(0, "MatMul", {I(1), GO(0)});
+    Give(1, "MatMulGradient", {I(0), I(1), GO(0)}, {{"of", 0}});
+  }
+}
+
+}  // namespace detail
+
+OPKIT_STANDARD_OPERATOR(MatMulGradient, kMaker, MatMulGradientOp)
     .Private()
     .Doc("The gradient of a factor of Y = MatMul(A, B), from that of Y.")
     .NumInputs(3)

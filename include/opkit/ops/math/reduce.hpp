@@ -420,7 +420,20 @@ OPKIT_REDUCTION(ReduceLogSumExp, kMaker, detail::ReduceAsLogSumExp, MatrixTypes,
                 "log(sum(exp(x))) along some axes, without overflow; minus infinity of none.");
 #undef OPKIT_REDUCTION
 
-OPKIT_STANDARD_OPERATOR(ReduceGradient, kNotImplemented, ReduceGradientOp)
+namespace detail {
+
+// Sums what was copied.
+OPKIT_NODE_GRADIENT(ReduceGradient) {
+  const bool mean = Def().args().Get<int64_t>("mean", 0) != 0;
+  const auto noop = Def().args().Get<int64_t>("noop_with_empty_axes", 0);
+  const std::string sums =
+      Node(mean ? "ReduceMean" : "ReduceSum", {GO(0), I(1)}, {{"noop_with_empty_axes", noop}});
+  Give(2, "Reshape", {sums, Node("Shape", {I(2)})}, {{"allowzero", 1}});
+}
+
+}  // namespace detail
+
+OPKIT_STANDARD_OPERATOR(ReduceGradient, kMaker, ReduceGradientOp)
     .Private()
     .Doc(
         "Copies each element of the gradient to the elements of the data that a reduction reduces "

@@ -231,6 +231,26 @@ class ConvolutionGradient final : public NodeGradient {
   }
 };
 OPKIT_REGISTER_GRADIENT(Conv, ConvolutionGradient);
+// The gradient of X or of W is linear in the gradient of Y and in the other of the two.
+class ConvolutionSecondGradient final : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+  bool CopyArguments() const override { return true; }
+
+ private:
+  void Make() override {
+    const std::string& op = Def().type();
+    const std::string forward = op.substr(0, op.size() - std::string_view("Gradient").size());
+    if (Def().args().Get<std::string>("of", "X") == "X") {
+      Give(1, op, {GO(0), I(1), I(2)}, {{"of", "W"}});
+      Give(2, forward, {GO(0), I(1)});
+    } else {
+      Give(0, op, {I(0), GO(0), I(2)}, {{"of", "X"}});
+      Give(2, forward, {I(0), GO(0)});
+    }
+  }
+};
+OPKIT_REGISTER_GRADIENT(ConvGradient, ConvolutionSecondGradient);
 
 // Fills the schema of the gradient of a convolution. `output_shape` infers the shape of Y.
 inline auto ConvGradientSchema(SymbolicShape (*output_shape)(InferenceContext&)) {
@@ -325,7 +345,7 @@ OPKIT_STANDARD_OPERATOR(Conv, kMaker, ConvOp)
       return WindowCost(detail::ConvFlops(inputs[1], outputs[0]), inputs, outputs, 1);
     });
 
-OPKIT_STANDARD_OPERATOR(ConvGradient, kNotImplemented, ConvGradientOp)
+OPKIT_STANDARD_OPERATOR(ConvGradient, kMaker, ConvGradientOp)
     .Doc("The gradient of the input or of the kernels of a Conv, from that of its output.")
     .FillUsing(detail::ConvGradientSchema([](InferenceContext& c) {
       return detail::ConvOutputShape(c, 1);

@@ -192,6 +192,7 @@ class ConvTransposeGradientOp final : public ConvTransposeOpBase {
 
 namespace detail {
 OPKIT_REGISTER_GRADIENT(ConvTranspose, ConvolutionGradient);
+OPKIT_REGISTER_GRADIENT(ConvTransposeGradient, ConvolutionSecondGradient);
 }  // namespace detail
 
 OPKIT_STANDARD_OPERATOR(ConvTranspose, kMaker, ConvTransposeOp)
@@ -221,7 +222,7 @@ OPKIT_STANDARD_OPERATOR(ConvTranspose, kMaker, ConvTransposeOp)
       return WindowCost(detail::ConvFlops(inputs[1], inputs[0]), inputs, outputs, 1);
     });
 
-OPKIT_STANDARD_OPERATOR(ConvTransposeGradient, kNotImplemented, ConvTransposeGradientOp)
+OPKIT_STANDARD_OPERATOR(ConvTransposeGradient, kMaker, ConvTransposeGradientOp)
     .Doc("The gradient of the input or of the kernels of a ConvTranspose, from that of its output.")
     .FillUsing(detail::ConvGradientSchema(&detail::ConvTransposeOutputShape))
     .Arg<std::vector<int64_t>>("output_padding", "of the ConvTranspose")

@@ -157,7 +157,13 @@ class SumToShapeOp final : public StandardOperator {
   const double factor_ = GetSingleArgument<float>("factor");
 };
 
-OPKIT_STANDARD_OPERATOR(SumToShape, kNotImplemented, SumToShapeOp)
+OPKIT_NODE_GRADIENT(SumToShape) {
+  const float factor = Def().args().Get<float>("factor", 1);
+  const std::string slope = factor == 1 ? GO(0) : Node("Mul", {GO(0), Number(factor, GO(0))});
+  Give(0, "Expand", {slope, Node("Shape", {I(0)})});
+}
+
+OPKIT_STANDARD_OPERATOR(SumToShape, kMaker, SumToShapeOp)
     .Private()
     .Doc(
         "Sums X over the axes along which `like` would be broadcast to the shape of X, times a "
