@@ -98,7 +98,7 @@ class RoiOperator : public StandardOperator {
             batch);
   }
 
-  // Returns input 0 where its gradient is computed: zeros.
+  // Returns a sum of 0 for each element of x.
   static std::vector<double> ZerosOf(const Tensor& x) {
     return std::vector<double>(static_cast<size_t>(x.numel()), 0);
   }
