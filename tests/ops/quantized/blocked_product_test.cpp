@@ -65,6 +65,12 @@ void CheckProduct(int64_t rows, int64_t k, int64_t n, int64_t bits, int64_t bloc
     for (int64_t part = 0; part < layout.blocks; ++part) factors(column, part, zeros[part], scale);
   };
   const detail::BlockedDotLoops loops(bits);
+  if (loops.unpack) {
+    found.assign(want.size(), -1);
+    detail::BlockedPanels(layout, a.data(), rows, bytes.data(), scales.data(), true, fill_zeros,
+                          store, loops);
+    CHECK(found == want);
+  }
   for (const bool as_bytes : {false, true}) {
     CAPTURE(as_bytes);
     const detail::BlockedDotLoop loop = as_bytes ? loops.bytes : loops.floats;
@@ -90,6 +96,7 @@ TEST_CASE("all loops multiply alike, for all bits and sizes around their blocks"
 TEST_CASE("rows longer than a part of the cache are multiplied part by part") {
   CheckProduct(2, 512, 4, 4, 32);
   CheckProduct(5, 1033, 37, 4, 64);
+  CheckProduct(130, 40, 3, 4, 32);    // more rows than are multiplied with a panel at once
   CheckProduct(1, 2500, 2, 2, 2048);  // a block is longer than a part
   CheckProduct(1, 3000, 2, 8, 4096);
 }

@@ -299,6 +299,72 @@ void DotAnyRows(const BlockedRows& a, int64_t row, int64_t count, const BlockedC
       &DotRows<kBits, kAsBytes, 4>};
   kLoops[count - 1](a, row, columns, sums);
 }
+// Writes numbers [from, from + count) of 16 rows of B as floats to panel[i * 32 + row].
+template <int kBits>
+OPKIT_BLOCKED_TARGET void UnpackColumns(const BlockedColumn* columns, int block_shift, int64_t from,
+                                        int64_t count, float* panel) {
+  constexpr int64_t kOfLane = BlockedRows::OfLane(kBits);
+  BlockedFloats16 table, scales = {};
+  for (int i = 0; i < 16; ++i) table[i] = static_cast<float>(i & ((1 << kBits) - 1));
+  BlockedFloats16 zeros = BlockedFloats16{} + static_cast<float>(1 << (kBits - 1));
+  int64_t last_block = -1;
+  for (int64_t at = from; at < from + count; at += kOfLane) {
+    const int64_t block = at >> block_shift;
+    if (block != last_block) {
+      float numbers[16];
+      for (int64_t c = 0; c < 16; ++c) numbers[c] = columns[c].scales[block];
+      std::memcpy(&scales, numbers, sizeof(scales));
+      if (columns->zeros) {
+        for (int64_t c = 0; c < 16; ++c) numbers[c] = columns[c].zeros[block];
+        std::memcpy(&zeros, numbers, sizeof(zeros));
+      }
+      last_block = block;
+    }
+    uint32_t words[16];
+    for (int64_t c = 0; c < 16; ++c)
+      std::memcpy(&words[c], columns[c].bytes + at / kOfLane * 4, sizeof(uint32_t));
+    BlockedNumbers16 four_bytes;
+    std::memcpy(&four_bytes, words, sizeof(four_bytes));
+#pragma GCC unroll 16
+    for (int64_t j = 0; j < kOfLane; ++j, panel += 32) {
+      const auto lowest = (BlockedInts16)(four_bytes >> static_cast<uint32_t>(kBits * j));
+      BlockedFloats16 numbers;
+      if constexpr (kBits == 8)
+        numbers = __builtin_convertvector(lowest & 255, BlockedFloats16);
+      else
+        numbers = (BlockedFloats16)OPKIT_BLOCKED_LOOKUP(table, lowest);
+      numbers = (numbers - zeros) * scales;
+      std::memcpy(panel, &numbers, sizeof(numbers));
+    }
+  }
+}
+// Adds the products of rows of A, `step` elements apart, with a panel [count, 32] to sums
+// [kRows, 32].
+template <int64_t kRows>
+OPKIT_BLOCKED_TARGET void MultiplyPanelRows(const float* a, int64_t step, const float* panel,
+                                            int64_t count, float* to) {
+  BlockedFloats16 sums[kRows][2];
+  std::memcpy(sums, to, sizeof(sums));
+  for (int64_t i = 0; i < count; ++i, panel += 32) {
+    BlockedFloats16 low, high;
+    std::memcpy(&low, panel, sizeof(low));
+    std::memcpy(&high, panel + 16, sizeof(high));
+#pragma GCC unroll 8
+    for (int64_t r = 0; r < kRows; ++r) {
+      const BlockedFloats16 x = BlockedFloats16{} + a[r * step + i];
+      sums[r][0] += x * low;
+      sums[r][1] += x * high;
+    }
+  }
+  std::memcpy(to, sums, sizeof(sums));
+}
+inline void MultiplyPanels(const float* a, int64_t step, int64_t rows, const float* panel,
+                           int64_t count, float* sums) {
+  constexpr void (*kLoops[])(const float*, int64_t, const float*, int64_t, float*) = {
+      &MultiplyPanelRows<1>, &MultiplyPanelRows<2>, &MultiplyPanelRows<3>, &MultiplyPanelRows<4>,
+      &MultiplyPanelRows<5>, &MultiplyPanelRows<6>, &MultiplyPanelRows<7>, &MultiplyPanelRows<8>};
+  kLoops[rows - 1](a, step, panel, count, sums);
+}
 #undef OPKIT_BLOCKED_TARGET
 #undef OPKIT_BLOCKED_VNNI_TARGET
 #undef OPKIT_BLOCKED_VNNI
@@ -309,6 +375,11 @@ void DotAnyRows(const BlockedRows& a, int64_t row, int64_t count, const BlockedC
 struct BlockedDotLoops {
   BlockedDotLoop floats = nullptr, bytes = nullptr;
   BlockedReorder reorder = {};
+  // For many rows of float32, see BlockedPanels. `multiply` takes at most 8 rows.
+  void (*unpack)(const BlockedColumn* columns, int block_shift, int64_t from, int64_t count,
+                 float* panel) = nullptr;
+  void (*multiply)(const float* a, int64_t step, int64_t rows, const float* panel, int64_t count,
+                   float* sums) = nullptr;
 
   explicit BlockedDotLoops([[maybe_unused]] int64_t bits) {
 #if defined(__x86_64__)
@@ -322,6 +393,8 @@ struct BlockedDotLoops {
   void Fill() {
     reorder.floats = &ReorderFloats<kBits>;
     floats = &DotAnyRows<kBits, false>;
+    unpack = &UnpackColumns<kBits>;
+    multiply = &MultiplyPanels;
     if (!__builtin_cpu_supports("avx512vnni")) return;
     reorder.largest = &LargestOf;
     reorder.bytes = &ReorderBytes<kBits>;
@@ -416,6 +489,49 @@ void BlockedDot(const BlockedLayout& layout, const BlockedRows& a, int64_t rows,
             for (int64_t i = c; i < (std::min)(c + kDotColumns, count); ++i)
               store(row + r, first + i, sums[r * kDotColumns + i - c]);
         }
+    }
+  });
+}
+
+// Does the same for dense float32 rows [rows, layout.k]: unpacks 32 columns of B at a time, for
+// many rows of A.
+template <class FillZeros, class Store>
+void BlockedPanels(const BlockedLayout& layout, const float* a, int64_t rows, const uint8_t* bytes,
+                   const float* scales, bool has_zeros, FillZeros&& fill_zeros, Store&& store,
+                   const BlockedDotLoops& loops) {
+  constexpr int64_t kColumns = 32, kPart = 128, kRows = 128, kAtOnce = 8;
+  const int64_t n = layout.n, k = layout.k, blocks = layout.blocks;
+  const int block_shift = std::countr_zero(static_cast<uint64_t>(layout.block));
+  constexpr int64_t kWork = 1 << 18;  // multiplications that are worth a thread
+  const int64_t grain = kWork / (k * (rows + 4) * kColumns) + 1;
+  ParallelForRange((n + kColumns - 1) / kColumns, grain, [&](int64_t begin, int64_t end) {
+    std::vector<float> panel(Index(kPart * kColumns)), sums(Index(kRows * kColumns));
+    std::vector<float> zeros(has_zeros ? Index(kColumns * blocks) : 0);
+    BlockedColumn columns[kColumns];
+    for (int64_t group = begin; group < end; ++group) {
+      const int64_t first = group * kColumns, count = (std::min)(kColumns, n - first);
+      for (int64_t c = 0; c < kColumns; ++c) {
+        const int64_t column = first + (std::min)(c, count - 1);
+        float* const of_column = has_zeros ? zeros.data() + c * blocks : nullptr;
+        if (has_zeros) fill_zeros(column, of_column);
+        columns[c] = {bytes + column * blocks * layout.BlockBytes(), nullptr,
+                      scales + column * blocks, of_column};
+      }
+      for (int64_t row = 0; row < rows; row += kRows) {
+        const int64_t some = (std::min)(kRows, rows - row);
+        std::fill(sums.begin(), sums.end(), 0.f);
+        for (int64_t from = 0; from < k; from += kPart) {
+          const int64_t part = (std::min)(kPart, blocks * layout.block - from);
+          for (int64_t half = 0; half < kColumns; half += 16)
+            loops.unpack(columns + half, block_shift, from, part, panel.data() + half);
+          for (int64_t r = 0; r < some; r += kAtOnce)
+            loops.multiply(a + (row + r) * k + from, k, (std::min)(kAtOnce, some - r), panel.data(),
+                           (std::min)(kPart, k - from), sums.data() + r * kColumns);
+        }
+        for (int64_t r = 0; r < some; ++r)
+          for (int64_t c = 0; c < count; ++c)
+            store(row + r, first + c, sums[Index(r * kColumns + c)]);
+      }
     }
   });
 }

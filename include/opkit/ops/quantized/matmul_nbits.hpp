@@ -104,13 +104,16 @@ class MatMulNBitsOp final : public StandardOperator {
     };
     const int64_t rows = DenseInput(0).numel() / layout_.k;
     const auto* bytes = DenseInput(1).data<uint8_t>();
-    const bool as_bytes = may_round_ && dot_.bytes;
+    const bool as_bytes = may_round_ && dot_.bytes && rows <= kByteRows;
     ScaleTypes::Visit(y->dtype(), [&]<class T>() {
       T* out = y->template mutable_data<T>();
       const auto store = [&](int64_t row, int64_t column, float sum) {
         out[row * n + column] = static_cast<T>(bias ? sum + bias[column] : sum);
       };
-      if (as_bytes || dot_.floats) {
+      if (!as_bytes && dot_.unpack && rows > detail::kMostDotRows) {
+        detail::BlockedPanels(layout_, left, rows, bytes, scales, HasInput(3), fill_zeros, store,
+                              dot_);
+      } else if (as_bytes || dot_.floats) {
         detail::ReorderRows(layout_, left, rows, as_bytes, dot_.reorder, rows_);
         detail::BlockedDot(layout_, rows_, rows, bytes, scales, HasInput(3), fill_zeros, store,
                            as_bytes ? dot_.bytes : dot_.floats);
@@ -123,6 +126,9 @@ class MatMulNBitsOp final : public StandardOperator {
 
  private:
   const detail::NBitsLayout layout_{def()};
+  // More rows take less time as float32 numbers, which BlockedPanels multiplies.
+  static constexpr int64_t kByteRows = 16;
+
   const bool may_round_ = GetSingleArgument<int64_t>("accuracy_level") == 4;
   const detail::BlockedDotLoops dot_{layout_.bits};
   detail::BlockedRows rows_;  // whose memory the next run uses again
@@ -154,7 +160,8 @@ OPKIT_DOMAIN_OPERATOR("com.microsoft", MatMulNBits, kNone, MatMulNBitsOp)
     .Arg<int64_t>("block_size", "numbers of a block, a power of two from 16 on")
     .Arg<int64_t>("accuracy_level",
                   "4: A may be rounded, each block to multiples of 1/127 of its largest |x|, where "
-                  "that is faster (on CPUs with AVX512-VNNI); otherwise sums are in float32",
+                  "that is faster (few rows, on CPUs with AVX512-VNNI); otherwise sums are in "
+                  "float32",
                   0)
     .Flops([](auto& c) {
       return 2 * OpSchema::Elements(c.output(0)) *
