@@ -28,6 +28,23 @@ struct BlockedColumn {
   const float* zeros;  // null: each is 2^(bits - 1)
 };
 
+// Numbers from an address that is a multiple of 64 on, so that no vector lies in two cache lines.
+template <class T>
+class AlignedNumbers {
+ public:
+  void resize(int64_t count) {
+    lines_.resize((Index(count) * sizeof(T) + sizeof(Line) - 1) / sizeof(Line));
+  }
+  T* data() { return reinterpret_cast<T*>(lines_.data()); }
+  const T* data() const { return reinterpret_cast<const T*>(lines_.data()); }
+
+ private:
+  struct alignas(64) Line {
+    unsigned char bytes[64];
+  };
+  std::vector<Line> lines_;
+};
+
 // Rows of A in the order in which the loops read them. A chunk is the numbers of 64 bytes of a row
 // of B, of which each of 16 lanes has four bytes. A lane lies in one block.
 struct BlockedRows {
@@ -37,10 +54,10 @@ struct BlockedRows {
   int block_shift = 0;                 // number i of a row lies in block i >> block_shift
   int32_t block_of_lane[kLanes] = {};  // counted from the first block of a chunk
   // Either `floats` or `bytes` has the numbers.
-  std::vector<float> floats;
-  std::vector<int8_t> bytes;
+  AlignedNumbers<float> floats;
+  AlignedNumbers<int8_t> bytes;
   // The sum of the numbers of each lane, and the scale of its bytes.
-  std::vector<float> sums, scales;
+  AlignedNumbers<float> sums, scales;
 
   // The numbers of a lane, and of a chunk.
   static constexpr int64_t OfLane(int64_t bits) { return 32 / bits; }
@@ -415,12 +432,12 @@ inline void ReorderRows(const BlockedLayout& layout, const float* a, int64_t row
   for (int64_t lane = 0; lane < BlockedRows::kLanes; ++lane)
     out.block_of_lane[lane] = static_cast<int32_t>(lane * of_lane >> out.block_shift);
   const int64_t width = out.chunks * chunk, lanes = out.chunks * BlockedRows::kLanes;
-  out.sums.resize(Index(rows * lanes));
+  out.sums.resize(rows * lanes);
   if (as_bytes) {
-    out.scales.resize(Index(rows * lanes));
-    out.bytes.resize(Index(rows * width));
+    out.scales.resize(rows * lanes);
+    out.bytes.resize(rows * width);
   } else {
-    out.floats.resize(Index(rows * width));
+    out.floats.resize(rows * width);
   }
   constexpr int64_t kWork = 1 << 14;  // numbers that are worth a thread
   ParallelForRange(rows, kWork / width + 1, [&](int64_t begin, int64_t end) {
@@ -505,7 +522,9 @@ void BlockedPanels(const BlockedLayout& layout, const float* a, int64_t rows, co
   constexpr int64_t kWork = 1 << 18;  // multiplications that are worth a thread
   const int64_t grain = kWork / (k * (rows + 4) * kColumns) + 1;
   ParallelForRange((n + kColumns - 1) / kColumns, grain, [&](int64_t begin, int64_t end) {
-    std::vector<float> panel(Index(kPart * kColumns)), sums(Index(kRows * kColumns));
+    AlignedNumbers<float> panel, sums;
+    panel.resize(kPart * kColumns);
+    sums.resize(kRows * kColumns);
     std::vector<float> zeros(has_zeros ? Index(kColumns * blocks) : 0);
     BlockedColumn columns[kColumns];
     for (int64_t group = begin; group < end; ++group) {
@@ -519,7 +538,7 @@ void BlockedPanels(const BlockedLayout& layout, const float* a, int64_t rows, co
       }
       for (int64_t row = 0; row < rows; row += kRows) {
         const int64_t some = (std::min)(kRows, rows - row);
-        std::fill(sums.begin(), sums.end(), 0.f);
+        std::fill_n(sums.data(), some * kColumns, 0.f);
         for (int64_t from = 0; from < k; from += kPart) {
           const int64_t part = (std::min)(kPart, blocks * layout.block - from);
           for (int64_t half = 0; half < kColumns; half += 16)
@@ -530,7 +549,7 @@ void BlockedPanels(const BlockedLayout& layout, const float* a, int64_t rows, co
         }
         for (int64_t r = 0; r < some; ++r)
           for (int64_t c = 0; c < count; ++c)
-            store(row + r, first + c, sums[Index(r * kColumns + c)]);
+            store(row + r, first + c, sums.data()[r * kColumns + c]);
       }
     }
   });
