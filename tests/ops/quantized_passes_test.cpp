@@ -184,7 +184,61 @@ TEST_CASE("Operators that move elements run on integers if scale and zero point 
                          .Returns("y");
   CheckMerges(same, "Transpose>y");
   CheckMerges(Model({3, 4}).Add(turn).Add(Quantize("t", "y", "x_zero")).Returns("y"),
+              "Transpose>y@moved opkit.MapBytes>y");
+  CheckMerges(Model({3, 4}).Add(turn).Add(Quantize("t", "y", "x_zero")).Returns("y").Returns("t"),
               "DequantizeLinear>x Transpose>t QuantizeLinear>y");
+}
+
+TEST_CASE("Functions of one element become a lookup in a table") {
+  const auto function = [](OperatorDef node) {
+    return Model({2, 3}).Add(std::move(node)).Add(Quantize("f", "y", "middle")).Returns("y");
+  };
+  const std::string lookup = "opkit.MapBytes>y";
+  CheckMerges(function(OperatorDef("Sigmoid", {"x"}, {"f"})), lookup);
+  CheckMerges(function(OperatorDef("LeakyRelu", {"x"}, {"f"}, {{"alpha", 0.25f}})), lookup);
+  CheckMerges(function(OperatorDef("Sub", {"six", "x"}, {"f"})), lookup);
+  CheckMerges(function(OperatorDef("Clip", {"x", "", "least"}, {"f"})), lookup);
+  // Several functions, or another scale alone. The table has the numbers of int8 as indices, too.
+  Model several({2, 3});
+  several.graph.AddConstant("signed", Tensor::Scalar<int8_t>(-7));
+  CheckMerges(several.Add(OperatorDef("Relu", {"x"}, {"r"}))
+                  .Add(OperatorDef("Mul", {"r", "six"}, {"f"}))
+                  .Add(Quantize("f", "q", "signed"))
+                  .Add(Dequantize("q", "y_scale", "signed", "z"))
+                  .Add(Quantize("z", "y", "middle"))
+                  .Returns("y"),
+              "opkit.MapBytes>q opkit.MapBytes>y");
+  CheckMerges(function(OperatorDef("Softmax", {"x"}, {"f"})),
+              "DequantizeLinear>x Softmax>f QuantizeLinear>y");
+  CheckMerges(function(OperatorDef("Add", {"x", "floats"}, {"f"})),  // a number for each column
+              "DequantizeLinear>x Add>f QuantizeLinear>y");
+  CheckMerges(function(OperatorDef("Sigmoid", {"x"}, {"f"})).Returns("f"),
+              "DequantizeLinear>x Sigmoid>f QuantizeLinear>y");
+}
+
+TEST_CASE("Sums, products and concatenations of quantised tensors are of integers") {
+  const auto combined = [](OperatorDef node, const char* zero, const char* more = "more") {
+    Model model({3, 4});
+    model.graph.AddConstant("more", Tensor::From<uint8_t>({4}, {1, 20, 200, 255}));
+    model.graph.AddConstant("signed", Tensor::From<int8_t>({4}, {1, -20, 100, 127}));
+    return model.Add(OperatorDef("DequantizeLinear", {more, "w_scale"}, {"m"}))
+        .Add(std::move(node))
+        .Add(Quantize("f", "y", zero))
+        .Returns("y");
+  };
+  CheckMerges(combined(OperatorDef("Add", {"x", "m"}, {"f"}), "middle"),
+              "com.microsoft.QLinearAdd>y");
+  CheckMerges(combined(OperatorDef("Mul", {"m", "x"}, {"f"}), "middle"),
+              "com.microsoft.QLinearMul>y");
+  CheckMerges(combined(OperatorDef("Add", {"x", "m"}, {"f"}), "middle", "signed"),
+              "DequantizeLinear>x DequantizeLinear>m Add>f QuantizeLinear>y");
+  CheckMerges(Model({3, 4})
+                  .Add(OperatorDef("QuantizeLinear", {"x", "y_scale", "middle"}, {"q"}))
+                  .Add(Dequantize("q", "y_scale", "middle", "z"))
+                  .Add(OperatorDef("Concat", {"x", "z", "x"}, {"f"}, {{"axis", 1}}))
+                  .Add(Quantize("f", "y", "middle"))
+                  .Returns("y"),
+              "opkit.MapBytes>q opkit.MapBytes>y@part0 Concat>y");
 }
 
 TEST_CASE("A constant is quantised at once") {

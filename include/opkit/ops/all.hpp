@@ -64,6 +64,7 @@
 #include "opkit/ops/non_zero.hpp"
 #include "opkit/ops/one_hot.hpp"
 #include "opkit/ops/pad.hpp"
+#include "opkit/ops/quantized/byte_elements.hpp"
 #include "opkit/ops/quantized/conv_integer.hpp"
 #include "opkit/ops/quantized/dynamic_quantize_linear.hpp"
 #include "opkit/ops/quantized/dynamic_quantize_lstm.hpp"

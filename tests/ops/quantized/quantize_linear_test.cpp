@@ -1,7 +1,9 @@
 // QuantizeLinear and DequantizeLinear: rounding, saturation, scales by tensor, axis and block.
+// MapBytes, QLinearAdd and QLinearMul.
 #include "opkit/ops/quantized/quantize_linear.hpp"
 
 #include "opkit/ops/cast.hpp"
+#include "opkit/ops/quantized/byte_elements.hpp"
 #include "ops/data_movement.hpp"
 
 namespace quantize_linear_test {
@@ -281,6 +283,71 @@ TEST_CASE("the operators keep the promises of their schemas") {
   CheckNode(OperatorDef("DequantizeLinear", {"x", "s"}, {"y"}),
             {Counting({2, 3, 0}, DType::kUInt8), scale});
   CHECK(!HasGradient("QuantizeLinear"));
+}
+
+constexpr const char *kMap = "opkit.MapBytes", *kAdd = "com.microsoft.QLinearAdd";
+
+TEST_CASE("every loop looks up all bytes, of any number") {
+  std::vector<uint8_t> x(300), table(256);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i * 7);
+  for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<uint8_t>(i * 3 + 1);
+  for (const detail::MapLoop loop : detail::MapLoops())
+    for (const size_t n : {size_t{3}, x.size()}) {
+      std::vector<uint8_t> y(n), want(n);
+      for (size_t i = 0; i < n; ++i) want[i] = static_cast<uint8_t>(x[i] * 3 + 1);
+      loop(x.data(), table.data(), static_cast<int64_t>(n), y.data());
+      CHECK(y == want);
+    }
+}
+
+TEST_CASE("a table has the type of the result, and negative numbers in its second half") {
+  Tensor table({256}, DType::kUInt8);
+  for (int i = 0; i < 256; ++i) table.mutable_data<uint8_t>()[i] = static_cast<uint8_t>(255 - i);
+  const Tensor y = Invoke(kMap, {Tensor::From<int8_t>({2, 2}, {0, 5, -1, -128}), table})[0];
+  CHECK(y.shape() == Shape{2, 2});
+  CHECK(y.ToVector<uint8_t>() == std::vector<uint8_t>{255, 250, 0, 127});
+  CHECK(Contains(Refused(kMap, {{DType::kUInt8, {3}}, {DType::kUInt8, {255}}}), "256"));
+  CHECK(Contains(Refused(kMap, {{DType::kFloat32, {3}}, {DType::kUInt8, {256}}}), "float32"));
+  CheckNode(OperatorDef(kMap, {"x", "t"}, {"y"}), {Vector<uint8_t>({3, 200}), table});
+}
+
+TEST_CASE_TEMPLATE("every loop adds and multiplies alike", T, int8_t, uint8_t) {
+  std::vector<T> a(200), b(200);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<T>(i * 5), b[i] = static_cast<T>(i * 3);
+  // Scales that are powers of two leave nothing to round before the result.
+  const auto check = [&]<bool kIsProduct>(std::bool_constant<kIsProduct>) {
+    for (const detail::CombineLoop<T> loop : detail::CombineLoops<T, kIsProduct>())
+      for (const int64_t step : {0, 1}) {
+        const detail::QuantizedElements<T> left{a.data(), 1, 0.5f, 3}, right{b.data(), step, 2, -1};
+        std::vector<T> y(a.size()), swapped(a.size()), want(a.size());
+        for (size_t i = 0; i < a.size(); ++i) {
+          const float p = static_cast<float>(a[i] - 3) / 2;
+          const float q = static_cast<float>(b[step ? i : 0] + 1) * 2;
+          want[i] = detail::Quantize<T>((kIsProduct ? p * q : p + q) / 4, 7);
+        }
+        loop(left, right, 4, 7, static_cast<int64_t>(a.size()), y.data());
+        loop(right, left, 4, 7, static_cast<int64_t>(a.size()), swapped.data());
+        CHECK(y == want);
+        CHECK(swapped == want);
+      }
+  };
+  check(std::false_type());
+  check(std::true_type());
+}
+
+TEST_CASE("QLinearAdd broadcasts, and lacks no zero point") {
+  const Tensor a = Tensor::From<uint8_t>({2, 2}, {10, 20, 30, 40});
+  const Tensor row = Tensor::From<uint8_t>({2}, {1, 2}), one = Tensor::Scalar(1.f);
+  CHECK(
+      Invoke(kAdd, {a, one, Tensor(), row, Tensor::Scalar(10.f), Tensor(), Tensor::Scalar(2.f)})[0]
+          .ToVector<uint8_t>() == std::vector<uint8_t>{10, 20, 20, 30});
+  const Known scale(DType::kFloat32, {}), bytes(DType::kUInt8, {Sym("N"), 3});
+  CHECK(Inferred(kAdd, {bytes, scale, kLeftOut, bytes, scale, kLeftOut, scale}) == "uint8[N, 3]");
+  CHECK(Contains(
+      Refused(kAdd, {bytes, Known(DType::kFloat32, {2}), kLeftOut, bytes, scale, kLeftOut, scale}),
+      "expected one element"));
+  CHECK(!Refused(kAdd, {bytes, scale, kLeftOut, Known(DType::kInt8, {3}), scale, kLeftOut, scale})
+             .empty());
 }
 
 }  // namespace

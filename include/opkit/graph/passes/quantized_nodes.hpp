@@ -13,8 +13,13 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   Q(MatMul(D, D)) by QLinearMatMul, and MatMul(D, D) by com.microsoft.MatMulIntegerToFloat
 //   Gemm(D, D), also with a constant bias, by com.microsoft.MatMulIntegerToFloat
 //   Cast(MatMulInteger) * (scale * scale), also with a constant bias behind it, by the same
+//   Q(D + D) and Q(D * D) by com.microsoft.QLinearAdd and com.microsoft.QLinearMul
 //   Q(f(D)) by f on integers, if D and Q have the same scale and zero point and f only moves
 //   elements or takes maxima: Transpose, Reshape, MaxPool and the like
+//   Q(f(D)) by opkit.MapBytes, which looks bytes up in a table of 256, if f computes each element
+//   from one element: Sigmoid, HardSwish, the product with a constant and the like, several of
+//   them, or none, also behind a node that moves elements, which MaxPool is not here
+//   Q(Concat(D, ...)) by Concat on integers; parts with another scale are looked up first
 // Q may follow a Relu or Clip that its saturation repeats. Runs a Q of constants at once. The
 // pass must run before FoldConstants, which makes floats of quantised weights.
 //

@@ -109,8 +109,6 @@ class OnnxMicrosoftRules {
     const std::string a = e.Dequantized(1), b = e.Dequantized(4);
     e.LastQuantized(e.Node("Where", {e.In(0), a, b}), 7, 1);
   }
-  static void QLinearAdd(OnnxExpansion& e) { QLinearBinary(e, "Add"); }
-  static void QLinearMul(OnnxExpansion& e) { QLinearBinary(e, "Mul"); }
   static void QLinearSigmoid(OnnxExpansion& e) { QLinearUnary(e, "Sigmoid"); }
   static void QLinearLeakyRelu(OnnxExpansion& e) { QLinearUnary(e, "LeakyRelu"); }
   static void QLinearAveragePool(OnnxExpansion& e) { QLinearPool(e, "AveragePool"); }
@@ -208,10 +206,6 @@ class OnnxMicrosoftRules {
     if (is_turned) std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
     return e.Node("Transpose", {e.In(i)}, {{"perm", perm}});
   }
-  static void QLinearBinary(OnnxExpansion& e, const char* op) {
-    const std::string a = e.Dequantized(0), b = e.Dequantized(3);
-    e.LastQuantized(e.Node(op, {a, b}), 6, 0);
-  }
   static void QLinearUnary(OnnxExpansion& e, const char* op) {
     e.LastQuantized(e.Node(op, {e.Dequantized(0)}, e.args()), 3, 0);
   }
@@ -250,13 +244,11 @@ inline const OnnxMicrosoftRules::Row* OnnxMicrosoftRules::Find(const std::string
       {"QAttention", A::QAttention, 2,
        " do_rotary mask_filter_value num_heads past_present_share_buffer scale unidirectional "},
       {"QGemm", R::QGemm, 1, " alpha transA transB "},
-      {"QLinearAdd", R::QLinearAdd, 1, " "},
       {"QLinearAveragePool", R::QLinearAveragePool, 1,
        " auto_pad ceil_mode channels_last count_include_pad kernel_shape pads strides "},
       {"QLinearConcat", R::QLinearConcat, 1, " axis "},
       {"QLinearGlobalAveragePool", R::QLinearGlobalAveragePool, 1, " channels_last "},
       {"QLinearLeakyRelu", R::QLinearLeakyRelu, 1, " alpha "},
-      {"QLinearMul", R::QLinearMul, 1, " "},
       {"QLinearSigmoid", R::QLinearSigmoid, 1, " "},
       {"QLinearSoftmax", R::QLinearSoftmax, 1, " axis opset "},
       {"QLinearWhere", R::QLinearWhere, 1, " "},
