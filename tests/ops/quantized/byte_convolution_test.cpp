@@ -87,12 +87,11 @@ void CheckConvolution(const Case& c, bool x_signed, bool w_signed) {
     std::vector<int32_t> found(want.size(), -1);
     convolution.Run(
         [&](const detail::ConvSums& part) {
-          for (int64_t row = 0; row < part.rows; ++row)
-            for (const detail::PixelRun& run : part.runs)
-              for (int64_t j = 0; j < run.count; ++j)
-                found[static_cast<size_t>((part.plane + row) * sizes.output_pixels + run.pixel +
-                                          j)] =
-                    part.sums[row * detail::kPanelColumns + run.lane + j];
+          part.ForRuns([&](int64_t plane, const detail::PixelRun& run, int64_t at) {
+            for (int64_t j = 0; j < run.count; ++j)
+              found[static_cast<size_t>(plane * sizes.output_pixels + run.pixel + j)] =
+                  part.sums[at + j];
+          });
         },
         loops);
     CHECK(found == want);
@@ -101,20 +100,24 @@ void CheckConvolution(const Case& c, bool x_signed, bool w_signed) {
 
 TEST_CASE("sums of all shapes, for all signs") {
   constexpr Case kCases[] = {
-      {1, 1, 3, 7, 9, 11, 3, 1, 1, 1},   // more than one panel, rows of several runs
-      {2, 1, 5, 3, 8, 8, 1, 1, 1, 0},    // one run for a panel
-      {1, 2, 2, 4, 12, 13, 3, 2, 1, 1},  // every second pixel
-      {1, 1, 1, 13, 7, 7, 3, 1, 2, 2},   // dilation
-      {2, 6, 1, 1, 9, 10, 5, 1, 1, 2},   // depthwise
-      {1, 3, 2, 2, 9, 10, 3, 2, 1, 0},   // two outputs in each group
-      {1, 1, 4, 5, 1, 5, 1, 1, 1, 0},    // one row
-      {1, 1, 2, 3, 70, 1, 1, 1, 1, 0},   // one column
-      {1, 1, 1, 3, 2, 2, 5, 1, 1, 3},    // windows in the pads alone
-      {1, 1, 1, 2, 5, 5, 2, 1, 9, 9},    // a dilation above the image's extent
-      {1, 1, 3, 2, 11, 6, 1, 3, 1, 0},   // every third pixel
-      {2, 17, 1, 1, 8, 8, 3, 2, 1, 1},   // more groups than threads
-      {1, 16, 5, 2, 6, 7, 3, 1, 1, 1},   // groups of several channels
-      {1, 1, 8, 100, 5, 6, 3, 1, 1, 0},  // more kernels than a task has
+      {1, 1, 3, 7, 9, 11, 3, 1, 1, 1},    // more than one panel, rows of several runs
+      {2, 1, 5, 3, 8, 8, 1, 1, 1, 0},     // one run for a panel
+      {1, 2, 2, 4, 12, 13, 3, 2, 1, 1},   // every second pixel
+      {1, 1, 1, 13, 7, 7, 3, 1, 2, 2},    // dilation
+      {2, 6, 1, 1, 9, 10, 5, 1, 1, 2},    // depthwise
+      {1, 3, 2, 2, 9, 10, 3, 2, 1, 0},    // two outputs in each group
+      {1, 1, 4, 5, 1, 5, 1, 1, 1, 0},     // one row
+      {1, 1, 2, 3, 70, 1, 1, 1, 1, 0},    // one column
+      {1, 1, 1, 3, 2, 2, 5, 1, 1, 3},     // windows in the pads alone
+      {1, 20, 1, 1, 40, 45, 3, 1, 1, 1},  // many panels of each channel
+      {1, 2, 1, 1, 3, 53, 5, 2, 1, 3},    // rows that are split in two
+      {1, 1, 4, 2, 5, 37, 1, 2, 1, 0},    // every second pixel alone
+      {1, 1, 5, 1, 4, 18, 3, 2, 1, 1},    // the same for several channels
+      {1, 1, 1, 2, 5, 5, 2, 1, 9, 9},     // a dilation above the image's extent
+      {1, 1, 3, 2, 11, 6, 1, 3, 1, 0},    // every third pixel
+      {2, 17, 1, 1, 8, 8, 3, 2, 1, 1},    // more groups than threads
+      {1, 16, 5, 2, 6, 7, 3, 1, 1, 1},    // groups of several channels
+      {1, 1, 8, 100, 5, 6, 3, 1, 1, 0},   // more kernels than a task has
   };
   for (const Case& c : kCases)
     for (const bool x_signed : {false, true})

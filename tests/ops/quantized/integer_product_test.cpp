@@ -84,7 +84,7 @@ TEST_CASE("all loops quantise sums as Quantize does") {
     for (const detail::IntegerLoops& loops : detail::AllIntegerLoops())
       for (int64_t vectors = 1; vectors <= 4; ++vectors) {
         uint8_t found[kRows * kColumns];
-        loops.quantize({sums.data(), kRows, vectors, factors.data(), row_step, column_step,
+        loops.quantize({sums.data(), kRows, 1, vectors, factors.data(), row_step, column_step,
                         zero_point, kLowest, kHighest, found});
         for (int64_t row = 0; row < kRows; ++row)
           for (int64_t j = 0; j < vectors * 16; ++j) {

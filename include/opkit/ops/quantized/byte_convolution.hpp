@@ -39,10 +39,10 @@ struct PixelRun {
   int64_t lane, pixel, count;
 };
 
-// At most four vectors of 16 windows each. Window 0 of vector v reads from byte from[v] on. The
-// windows between two rows of output pixels have no pixel.
+// At most four vectors of 16 windows each. The windows between two rows of output pixels have no
+// pixel.
 struct PixelPanel {
-  int64_t vectors, from[4];
+  int64_t vectors;
   size_t first_run, last_run;
 };
 
@@ -78,6 +78,7 @@ class ConvWindows {
     }
     SetKernel(sizes.kernel);
     SetOutside();
+    SetPairs();
     SetPanels(sizes.output_pixels);
   }
 
@@ -88,9 +89,9 @@ class ConvWindows {
   int64_t width() const { return static_cast<int64_t>(order_.size()); }
   const int64_t* offsets() const { return offsets_.data(); }
   std::span<const PixelPanel> panels() const { return panels_; }
-  std::span<const PixelRun> runs(const PixelPanel& panel) const {
-    return {runs_.data() + panel.first_run, panel.last_run - panel.first_run};
-  }
+  const PixelRun* runs() const { return runs_.data(); }
+  // Where window 0 of each vector of a panel begins, in bytes.
+  const int64_t* from(int64_t panel) const { return from_.data() + panel * 4; }
 
   // The bytes and numbers that Fill needs: `padded` for each thread, full of the zero point, and
   // `numbers` for the channels of a group.
@@ -111,8 +112,7 @@ class ConvWindows {
     images += 4 * unit * input_size_;
     for (int64_t i = 0; i < 4; ++i) {
       const bool present = 4 * unit + i < channels_;  // the kernels have zeros for other channels
-      if (present && !is_direct_)
-        Copy(0, images + i * input_size_, images + (i + 1) * input_size_, padded + i * Stride());
+      if (present && !is_direct_) Copy(0, images + i * input_size_, padded + i * Stride());
       const int64_t channel = present ? i : 0;
       rows.rows[i] = is_direct_ ? images + channel * size_ : padded + channel * Stride();
     }
@@ -187,7 +187,7 @@ class ConvWindows {
     const Axis& last = axes_.back();
     const auto pad = static_cast<uint8_t>(*padded ^ (flip & 0xff));
     padded += Before();
-    Copy(0, images + unit * input_size_, images + (unit + 1) * input_size_, padded);
+    Copy(0, images + unit * input_size_, padded);
     // Windows begin in the first part of the last axis.
     const int64_t part = last.part_step, all = part * static_cast<int64_t>(last.parts.size());
     for (int64_t group = 0; group < Streams(); ++group, numbers += Stride()) {
@@ -211,6 +211,11 @@ class ConvWindows {
   int64_t Stride() const { return (size_ / kPanelColumns + 2) * kPanelColumns; }
   int64_t Streams() const { return by_channel_ ? 1 : (axes_.back().window.kernel + 3) / 4; }
 
+  // Pairs of pixels of the last axis, and where their first and second ones are copied to; -1 if
+  // the second ones are not copied.
+  struct Pairs {
+    int64_t from = 0, count = 0, even = 0, odd = 0;
+  };
   // Bytes before a channel, which loops read for windows that begin in a pad.
   int64_t Before() const { return axes_.back().extent; }
 
@@ -257,14 +262,15 @@ class ConvWindows {
   void SetPanels(int64_t pixels) {
     runs_.clear();
     panels_.clear();
+    from_.clear();
     std::vector<int64_t> at(axes_.size(), 0);
     int64_t first = 0;  // window of the last vector
     for (int64_t pixel = 0, window = 0; pixel < pixels; ++pixel) {
       if (pixel == 0 || window - first >= 16) {
         first = window;
-        if (pixel == 0 || panels_.back().vectors == 4)
-          panels_.push_back({0, {0, 0, 0, 0}, runs_.size(), 0});
-        panels_.back().from[panels_.back().vectors++] = window * 4;
+        if (pixel == 0 || panels_.back().vectors == 4) panels_.push_back({0, runs_.size(), 0});
+        ++panels_.back().vectors;
+        from_.push_back(window * 4);
       }
       PixelPanel& panel = panels_.back();
       const int64_t lane = (panel.vectors - 1) * 16 + window - first;
@@ -280,53 +286,78 @@ class ConvWindows {
       }
     }
   }
-  // Copies axes a and later ones of a channel, without pads. Reads no byte from `end` on.
-  void Copy(size_t a, const uint8_t* from, const uint8_t* end, uint8_t* to) const {
+  // Finds the pairs of pixels of the last axis whose first one belongs to a part and the second to
+  // another part or to none.
+  void SetPairs() {
+    const Axis& last = axes_.back();
+    pairs_ = {};
+    if (last.window.stride != 2 || last.parts.size() > 2) return;
+    const auto from = [&](size_t i) { return last.parts[i].start + 2 * last.parts[i].first; };
+    const auto count = [&](size_t i) { return last.parts[i].last - last.parts[i].first; };
+    const auto to = [&](size_t i) {
+      return static_cast<int64_t>(i) * last.part_step + last.parts[i].first;
+    };
+    if (last.parts.size() == 1) {
+      pairs_ = {from(0), (std::min)(count(0), (last.window.input - from(0)) / 2), to(0), -1};
+      return;
+    }
+    const size_t even = from(0) < from(1) ? 0 : 1, odd = 1 - even;
+    if (from(odd) == from(even) + 1)
+      pairs_ = {from(even), (std::min)(count(0), count(1)), to(even), to(odd)};
+  }
+  // Copies axes a and later ones of a channel, without pads.
+  void Copy(size_t a, const uint8_t* from, uint8_t* to) const {
     const Axis& axis = axes_[a];
     const int64_t stride = axis.window.stride;
+    if (a + 1 == axes_.size() && pairs_.count > 0) return CopyPairs(from, to);
     for (const Part& part : axis.parts) {
-      if (a + 1 == axes_.size())
-        CopyPixels(from + part.start + part.first * stride, end, part.last - part.first, stride,
-                   to + part.first);
-      else if (axis.has_whole_rows)
-        CopyBytes(from + (part.start + part.first) * axis.step,
-                  (part.last - part.first) * axis.step, to + part.first * axis.step);
+      const int64_t first = part.start + part.first * stride, count = part.last - part.first;
+      if (axis.has_whole_rows)
+        CopyBytes(from + first * axis.step, count * axis.step, to + part.first * axis.step);
+      else if (a + 1 == axes_.size())
+        for (int64_t i = 0; i < count; ++i) to[part.first + i] = from[first + i * stride];
       else
-        for (int64_t i = part.first; i < part.last; ++i)
-          Copy(a + 1, from + (part.start + i * stride) * axis.input_step, end, to + i * axis.step);
+        for (int64_t i = 0; i < count; ++i)
+          Copy(a + 1, from + (first + i * stride) * axis.input_step,
+               to + (part.first + i) * axis.step);
       to += axis.part_step;
     }
   }
-  static void CopyPixels(const uint8_t* from, const uint8_t* end, int64_t count, int64_t stride,
-                         uint8_t* to) {
-    if (stride == 1) return CopyBytes(from, count, to);
-    if (stride == 2 && count >= 16) return CopyEven<16>(from, end, count, to);
-    if (stride == 2 && count >= 8) return CopyEven<8>(from, end, count, to);
-    for (int64_t i = 0; i < count; ++i) to[i] = from[i * stride];
-  }
-  // Copies every second byte, kBytes at a time. The last bytes may be copied twice.
-  template <int64_t kBytes>
-  static void CopyEven(const uint8_t* from, const uint8_t* end, int64_t count, uint8_t* to) {
-    for (int64_t i = 0; i < count;) {
-      if (end - from < 2 * i + 2 * kBytes) {  // the last byte is not there
-        to[i] = from[2 * i];
-        ++i;
-        continue;
-      }
-      CopyEvenOf<kBytes>(from + 2 * i, to + i);
-      i += kBytes;
-      if (i < count && i + kBytes > count) i = count - kBytes;
+  // Copies the last axis to its two parts.
+  void CopyPairs(const uint8_t* from, uint8_t* to) const {
+    SplitPairs(from + pairs_.from, pairs_.count, to + pairs_.even,
+               pairs_.odd < 0 ? nullptr : to + pairs_.odd);
+    for (const Part& part : axes_.back().parts) {
+      for (int64_t i = part.first + pairs_.count; i < part.last; ++i)
+        to[i] = from[part.start + 2 * i];
+      to += axes_.back().part_step;
     }
   }
-  template <int64_t kBytes>
-  static void CopyEvenOf(const uint8_t* from, uint8_t* to) {
-    typedef uint8_t Bytes16 __attribute__((vector_size(16)));
-    Bytes16 low, high = {};
-    std::memcpy(&low, from, sizeof(low));
-    if (kBytes == 16) std::memcpy(&high, from + 16, sizeof(high));
-    const Bytes16 even = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20,
-                                                 22, 24, 26, 28, 30);
-    std::memcpy(to, &even, kBytes);
+  static void SplitPairs(const uint8_t* from, int64_t count, uint8_t* even, uint8_t* odd) {
+    int64_t i = 0;
+    const auto split = [&]<int64_t kPairs>(std::integral_constant<int64_t, kPairs>) {
+      typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+      Bytes16 low, high = {};
+      std::memcpy(&low, from + 2 * i, sizeof(low));
+      if (kPairs == 16) std::memcpy(&high, from + 2 * i + 16, sizeof(high));
+      const Bytes16 first = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18,
+                                                    20, 22, 24, 26, 28, 30);
+      const Bytes16 second = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19,
+                                                     21, 23, 25, 27, 29, 31);
+      std::memcpy(even + i, &first, kPairs);
+      if (odd) std::memcpy(odd + i, &second, kPairs);
+      i += kPairs;
+    };
+    while (i + 16 <= count) split(std::integral_constant<int64_t, 16>());
+    if (i + 8 <= count) split(std::integral_constant<int64_t, 8>());
+    if (i < count && count >= 8) {
+      i = count - 8;  // some pairs are copied twice
+      split(std::integral_constant<int64_t, 8>());
+    }
+    for (; i < count; ++i) {
+      even[i] = from[2 * i];
+      if (odd) odd[i] = from[2 * i + 1];
+    }
   }
 
   std::vector<Axis> axes_;
@@ -335,19 +366,35 @@ class ConvWindows {
   bool is_direct_ = false;             // a channel with pads is the channel itself
   bool by_channel_ = true;             // a number has four channels, not four pixels
   std::vector<int64_t> offsets_;       // of numbers, in bytes, by group of four bytes of a kernel
-  std::vector<int64_t> order_;      // the element of a kernel, or -1, by byte of the packed kernel
+  std::vector<int64_t> order_;  // the element of a kernel, or -1, by byte of the packed kernel
+  Pairs pairs_;
   std::vector<int64_t> outside_;    // bytes of a row of numbers
   std::vector<size_t> outside_of_;  // by group of four pixels
-  std::vector<PixelPanel> panels_;
+  std::vector<PixelPanel> panels_;  // all but the last have four vectors
+  std::vector<int64_t> from_;       // by vector
   std::vector<PixelRun> runs_;
 };
 
-// The sums of a panel, 64 for each of `rows` planes from `plane` on. Planes are counted over all
-// images; `channel` is the output channel of the first one.
+// The sums of some panels, 64 for each of `rows` planes from `plane` on. Planes are counted over
+// all images; `channel` is the output channel of the first one.
 struct ConvSums {
-  int64_t plane, channel, rows, vectors;
-  std::span<const PixelRun> runs;
+  int64_t plane, channel, rows;
+  std::span<const PixelPanel> panels;
+  const PixelRun* runs;
   const int32_t* sums;
+
+  // The most rows of 64 sums, over all panels.
+  static constexpr int64_t kMost = kDotRows;
+
+  // Calls f(plane, run, at) for all runs; `at` is the number of the first sum.
+  template <class F>
+  void ForRuns(F&& f) const {
+    int64_t first = 0;
+    for (const PixelPanel& panel : panels)
+      for (int64_t row = 0; row < rows; ++row, first += kPanelColumns)
+        for (size_t i = panel.first_run; i < panel.last_run; ++i)
+          f(plane + row, runs[i], first + runs[i].lane);
+  }
 };
 
 // A convolution of bytes. Images are [batch, groups * channels, pixels], kernels [groups * outputs,
@@ -386,7 +433,8 @@ struct ByteConvolution {
     const auto panels = static_cast<int64_t>(windows.panels().size());
     const auto pad = static_cast<uint8_t>(x_zero);
     const int64_t work = (windows.width() + 64) * kPanelColumns;  // for a panel of a plane
-    constexpr int64_t kWork = 1 << 18;   // multiplications that are worth a thread
+    constexpr int64_t kWork = 1 << 22;   // multiplications that are worth a thread
+    constexpr int64_t kFill = 1 << 16;   // bytes of numbers that are worth a thread
     constexpr int64_t kManyGroups = 16;  // a task for each
     if (groups >= kManyGroups) {
       ParallelForRange(sizes.batch * groups, kWork / (work * panels * sizes.outputs + 1) + 1,
@@ -408,24 +456,23 @@ struct ByteConvolution {
     constexpr int64_t kRows = 8 * kDotRows;
     const int64_t at_once = PanelsAtOnce(), columns = (panels + at_once - 1) / at_once;
     const int64_t blocks = (sizes.outputs + kRows - 1) / kRows;
+    const int64_t of_task = work * at_once * (std::min)(kRows, sizes.outputs);
     numbers.resize(windows.numbers_size());
     for (int64_t part = 0; part < sizes.batch * groups; ++part) {
-      ParallelForRange(windows.units(), kWork / 8 / windows.unit_size() + 1,
+      ParallelForRange(windows.units(), kFill / windows.unit_size() + 1,
                        [&](int64_t begin, int64_t end) {
                          std::vector<uint8_t> padded(windows.padded_size(), pad);
                          for (int64_t unit = begin; unit < end; ++unit)
                            Fill(part, unit, loops, padded, numbers);
                        });
-      ParallelForRange(
-          blocks * columns, kWork / (work * at_once * (std::min)(kRows, sizes.outputs)) + 1,
-          [&](int64_t begin, int64_t end) {
-            Sums sums;
-            for (int64_t task = begin; task < end; ++task) {
-              const int64_t row = task / columns * kRows, panel = task % columns * at_once;
-              Multiply(part, panel, (std::min)(panels, panel + at_once), row,
-                       (std::min)(sizes.outputs, row + kRows), numbers, added, sums, store, loops);
-            }
-          });
+      ParallelForRange(blocks * columns, kWork / of_task + 1, [&](int64_t begin, int64_t end) {
+        Sums sums;
+        for (int64_t task = begin; task < end; ++task) {
+          const int64_t row = task / columns * kRows, panel = task % columns * at_once;
+          Multiply(part, panel, (std::min)(panels, panel + at_once), row,
+                   (std::min)(sizes.outputs, row + kRows), numbers, added, sums, store, loops);
+        }
+      });
     }
   }
 
@@ -453,9 +500,9 @@ struct ByteConvolution {
                  x_signed ? 0x80808080 : 0, loops, padded.data(), to.data());
   }
   static constexpr int64_t kMostPanels = 16;
-  // The results of the loops: those of six rows, and the sums of the bytes of each window.
+  // The results of the loops, and the sums of the bytes of each window.
   struct Sums {
-    alignas(64) uint32_t of_rows[kDotRows * kPanelColumns] = {};
+    alignas(64) uint32_t of_rows[ConvSums::kMost * kPanelColumns] = {};
     alignas(64) uint32_t of_windows[kMostPanels * kPanelColumns];
   };
   int64_t PanelsAtOnce() const {
@@ -469,30 +516,33 @@ struct ByteConvolution {
                 F& store, const IntegerLoops& loops) const {
     const int64_t width = packed.width(), channel = part % groups * sizes.outputs;
     const uint32_t none[1] = {};
-    const auto dot = [&](int64_t p, const int8_t* a, int64_t rows, const uint32_t* of_row,
-                         const uint32_t* za, const uint32_t* of_b, uint32_t* to) {
-      const PixelPanel& of_panel = windows.panels()[Index(p)];
+    const auto dot = [&](int64_t p, int64_t count, const int8_t* a, int64_t rows,
+                         const uint32_t* of_row, const uint32_t* za, const uint32_t* of_b,
+                         uint32_t* to) {
       loops.dot({a, width, width / 4, reinterpret_cast<const uint8_t*>(from.data()),
-                 windows.offsets(), of_panel.from, of_panel.vectors, to, of_row, nullptr, za, of_b},
+                 windows.offsets(), windows.from(p), windows.panels()[Index(p)].vectors, count, to,
+                 of_row, nullptr, za, of_b},
                 rows);
     };
     bool has_windows = false;
     for (; row < last_row; row += kDotRows) {
-      const int64_t count = (std::min)(kDotRows, last_row - row);
+      const int64_t rows = (std::min)(kDotRows, last_row - row);
       uint32_t zw[kDotRows], any = 0;
-      for (int64_t r = 0; r < count; ++r) any |= zw[r] = WZero(channel + row + r);
+      for (int64_t r = 0; r < rows; ++r) any |= zw[r] = WZero(channel + row + r);
       if (any != 0 && !has_windows) {
         for (int64_t p = panel; p < last_panel; ++p)
-          dot(p, packed.row(groups * sizes.outputs), 1, none, none, nullptr,
+          dot(p, 1, packed.row(groups * sizes.outputs), 1, none, none, nullptr,
               sums.of_windows + (p - panel) * kPanelColumns);
         has_windows = true;
       }
-      for (int64_t p = panel; p < last_panel; ++p) {
-        dot(p, packed.row(channel + row), count, added.data() + channel + row, zw,
+      for (int64_t p = panel, count; p < last_panel; p += count) {
+        count = (std::min)(ConvSums::kMost / rows, last_panel - p);
+        const auto panels = windows.panels().subspan(Index(p), Index(count));
+        if (count > 1 && panels.back().vectors != panels.front().vectors) --count;
+        dot(p, count, packed.row(channel + row), rows, added.data() + channel + row, zw,
             any != 0 ? sums.of_windows + (p - panel) * kPanelColumns : nullptr, sums.of_rows);
-        const PixelPanel& of_panel = windows.panels()[Index(p)];
-        store(ConvSums{part * sizes.outputs + row, channel + row, count, of_panel.vectors,
-                       windows.runs(of_panel), reinterpret_cast<const int32_t*>(sums.of_rows)});
+        store(ConvSums{part * sizes.outputs + row, channel + row, rows, panels.first(Index(count)),
+                       windows.runs(), reinterpret_cast<const int32_t*>(sums.of_rows)});
       }
     }
   }

@@ -103,11 +103,10 @@ class ConvIntegerOp final : public IntegerConvOpBase {
     const int64_t pixels = y->numel() / (y->dim(0) * y->dim(1));
     Convolve(DenseInput(0), DenseInput(1), HasInput(2) ? &DenseInput(2) : nullptr,
              HasInput(3) ? &DenseInput(3) : nullptr, nullptr, [=](const detail::ConvSums& all) {
-               for (int64_t row = 0; row < all.rows; ++row)
-                 for (const detail::PixelRun& run : all.runs)
-                   std::memcpy(out + (all.plane + row) * pixels + run.pixel,
-                               all.sums + row * detail::kPanelColumns + run.lane,
-                               static_cast<size_t>(run.count) * sizeof(int32_t));
+               all.ForRuns([&](int64_t plane, const detail::PixelRun& run, int64_t at) {
+                 std::memcpy(out + plane * pixels + run.pixel, all.sums + at,
+                             static_cast<size_t>(run.count) * sizeof(int32_t));
+               });
              });
     return true;
   }
@@ -137,19 +136,17 @@ class QLinearConvOp final : public IntegerConvOpBase {
     const float zero = static_cast<float>(zeros[0]);
     ByteTypes::Visit(y->dtype(), [&]<class T>() {
       auto* out = reinterpret_cast<uint8_t*>(y->template mutable_data<T>());
-      Convolve(
-          DenseInput(0), DenseInput(3), &DenseInput(2), &DenseInput(5), bias,
-          [&](const detail::ConvSums& all) {
-            constexpr int64_t kColumns = detail::kPanelColumns;
-            uint8_t bytes[detail::kDotRows * kColumns];
-            loops_.quantize({all.sums, all.rows, all.vectors, &factors[detail::Index(all.channel)],
-                             1, 0, zero, (std::numeric_limits<T>::min)(),
-                             (std::numeric_limits<T>::max)(), bytes});
-            for (int64_t row = 0; row < all.rows; ++row)
-              for (const detail::PixelRun& run : all.runs)
-                detail::CopyBytes(bytes + row * kColumns + run.lane, run.count,
-                                  out + (all.plane + row) * pixels + run.pixel);
-          });
+      Convolve(DenseInput(0), DenseInput(3), &DenseInput(2), &DenseInput(5), bias,
+               [&](const detail::ConvSums& all) {
+                 uint8_t bytes[detail::ConvSums::kMost * detail::kPanelColumns];
+                 loops_.quantize({all.sums, all.rows, static_cast<int64_t>(all.panels.size()),
+                                  all.panels[0].vectors, &factors[detail::Index(all.channel)], 1, 0,
+                                  zero, (std::numeric_limits<T>::min)(),
+                                  (std::numeric_limits<T>::max)(), bytes});
+                 all.ForRuns([&](int64_t plane, const detail::PixelRun& run, int64_t at) {
+                   detail::CopyBytes(bytes + at, run.count, out + plane * pixels + run.pixel);
+                 });
+               });
     });
     return true;
   }

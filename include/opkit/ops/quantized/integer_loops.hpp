@@ -21,26 +21,27 @@ struct RowsOfPanel {
   uint32_t* to;
 };
 
-// At most six rows of A, `width` bytes apart, and at most 64 columns of B, 16 in each of `vectors`
-// vectors. Four rows of B, group number g, lie from b + offsets[g] + from[v] on for vector v, both
-// in bytes. sums[row * 64 + column] becomes the dot product + of_row[row] * zeros[column] - za[row]
-// * of_b[column]. Without `zeros` these are 1, without `of_b` 0.
+// At most six rows of A, `width` bytes apart, and panels of at most 64 columns of B, 16 in each of
+// `vectors` vectors. Four rows of B, group number g, lie from b + offsets[g] + from[4 * panel + v]
+// on for vector v, both in bytes. sums[(panel * rows + row) * 64 + column] becomes the dot product
+// + of_row[row] * zeros[column] - za[row] * of_b[panel * 64 + column]. Without `zeros` these are 1,
+// without `of_b` 0.
 struct DotTile {
   const int8_t* a;
   int64_t width, groups;
   const uint8_t* b;
   const int64_t *offsets, *from;
-  int64_t vectors;
+  int64_t vectors, panels;
   uint32_t* sums;
   const uint32_t *of_row, *zeros, *za, *of_b;
 };
 inline constexpr int64_t kDotRows = 6;
 
-// Rows of 64 sums, of which at least `vectors` times 16 become bytes: saturate(round(sum * factor)
-// + zero_point), as Quantize does.
+// Rows of 64 sums for each panel, of which at least `vectors` times 16 become bytes:
+// saturate(round(sum * factor) + zero_point), as Quantize does.
 struct SumsToBytes {
   const int32_t* sums;
-  int64_t rows, vectors;
+  int64_t rows, panels, vectors;
   const float* factors;
   int64_t row_step, column_step;  // from factor to factor; column_step is 0 or 1
   float zero_point, lowest, highest;
@@ -90,39 +91,44 @@ __attribute__((always_inline)) inline void QuantizeColumns(const SumsToBytes& al
   std::memcpy(all.to + at, bytes, sizeof(bytes));
 }
 // Loops of 16 columns would be unrolled by GCC, which makes no vector code of them then.
-__attribute__((always_inline)) inline void QuantizeRows(const SumsToBytes& all) {
-  for (int64_t row = 0; row < all.rows; ++row) {
-    const float* factors = all.factors + row * all.row_step;
-    if (all.vectors > 2)
-      QuantizeColumns<64>(all, row * kPanelColumns, factors);
-    else
-      QuantizeColumns<32>(all, row * kPanelColumns, factors);
-  }
+__attribute__((always_inline)) inline void QuantizeRows(const SumsToBytes& given) {
+  const SumsToBytes all = given;  // which cannot be the bytes that are written
+  int64_t at = 0;
+  for (int64_t panel = 0; panel < all.panels; ++panel)
+    for (int64_t row = 0; row < all.rows; ++row, at += kPanelColumns)
+      if (all.vectors > 2)
+        QuantizeColumns<64>(all, at, all.factors + row * all.row_step);
+      else
+        QuantizeColumns<32>(all, at, all.factors + row * all.row_step);
 }
 inline void InterleavePlain(const RowsOfPanel& part) { Interleave(part); }
 inline void QuantizePlain(const SumsToBytes& all) { QuantizeRows(all); }
 
 inline void DotPlain(const DotTile& tile, int64_t rows) {
   constexpr int64_t kLanes = 16;
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t v = 0; v < tile.vectors; ++v) {
-      int32_t sums[kLanes] = {};
-      for (int64_t group = 0; group < tile.groups; ++group) {
-        const int8_t* a = tile.a + row * tile.width + group * 4;
-        const uint8_t* b = tile.b + tile.offsets[group] + tile.from[v];
-        const int32_t a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3];
+  for (int64_t i = 0; i < tile.panels * rows; ++i) {
+    const int64_t row = i % rows, panel = i / rows;
+    int32_t sums[kPanelColumns] = {};
+    for (int64_t group = 0; group < tile.groups; ++group) {
+      const int8_t* a = tile.a + row * tile.width + group * 4;
+      const int32_t a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3];
+      for (int64_t v = 0; v < tile.vectors; ++v) {
+        const uint8_t* b = tile.b + tile.offsets[group] + tile.from[panel * 4 + v];
+        int32_t* of_vector = sums + v * kLanes;
+#pragma GCC unroll 1  // or GCC makes no vector code
         for (int64_t j = 0; j < kLanes; ++j) {
           const uint8_t* four = b + j * 4;
-          sums[j] += a0 * four[0] + a1 * four[1] + a2 * four[2] + a3 * four[3];
+          of_vector[j] += a0 * four[0] + a1 * four[1] + a2 * four[2] + a3 * four[3];
         }
       }
-      for (int64_t j = 0, column = v * kLanes; j < kLanes; ++j, ++column) {
-        uint32_t sum = static_cast<uint32_t>(sums[j]) +
-                       tile.of_row[row] * (tile.zeros ? tile.zeros[column] : 1);
-        if (tile.of_b) sum -= tile.za[row] * tile.of_b[column];
-        tile.sums[row * kPanelColumns + column] = sum;
-      }
     }
+    for (int64_t column = 0; column < tile.vectors * kLanes; ++column) {
+      uint32_t sum = static_cast<uint32_t>(sums[column]) +
+                     tile.of_row[row] * (tile.zeros ? tile.zeros[column] : 1);
+      if (tile.of_b) sum -= tile.za[row] * tile.of_b[panel * kPanelColumns + column];
+      tile.sums[i * kPanelColumns + column] = sum;
+    }
+  }
 }
 
 #if defined(__x86_64__)
@@ -154,42 +160,46 @@ inline int32_t FourBytes(const int8_t* a) {
 // loops over rows and vectors must be unrolled, or the sums lie in memory.
 template <int64_t kRows, int64_t kVectors>
 OPKIT_DOT_TARGET("avx512f,avx512bw,avx512vnni")
-void DotRowsVnni(const DotTile& tile) {
-  DotInts16 sums[kRows][kVectors] = {};
-  const int8_t* a = tile.a;
-  const uint8_t* b[kVectors];
+void DotRowsVnni(const DotTile& given) {
+  const DotTile tile = given;  // which cannot be the sums that are written
+  uint32_t* to = tile.sums;
+  for (int64_t panel = 0; panel < tile.panels; ++panel, to += kRows * 64) {
+    DotInts16 sums[kRows][kVectors] = {};
+    const int8_t* a = tile.a;
+    const uint8_t* b[kVectors];
 #pragma GCC unroll 4
-  for (int64_t v = 0; v < kVectors; ++v) b[v] = tile.b + tile.from[v];
-  for (int64_t group = 0; group < tile.groups; ++group, a += 4) {
-    const int64_t offset = tile.offsets[group];
-    DotInts16 of_b[kVectors];
+    for (int64_t v = 0; v < kVectors; ++v) b[v] = tile.b + tile.from[panel * 4 + v];
+    for (int64_t group = 0; group < tile.groups; ++group, a += 4) {
+      const int64_t offset = tile.offsets[group];
+      DotInts16 of_b[kVectors];
 #pragma GCC unroll 4
-    for (int64_t v = 0; v < kVectors; ++v) std::memcpy(&of_b[v], b[v] + offset, sizeof(of_b[v]));
+      for (int64_t v = 0; v < kVectors; ++v) std::memcpy(&of_b[v], b[v] + offset, sizeof(of_b[v]));
 #pragma GCC unroll 6
-    for (int64_t r = 0; r < kRows; ++r) {
-      const DotInts16 row = DotInts16{} + FourBytes(a + r * tile.width);
+      for (int64_t r = 0; r < kRows; ++r) {
+        const DotInts16 row = DotInts16{} + FourBytes(a + r * tile.width);
 #pragma GCC unroll 4
-      for (int64_t v = 0; v < kVectors; ++v)
-        sums[r][v] = (DotInts16)OPKIT_DOT_VNNI(sums[r][v], of_b[v], row);
+        for (int64_t v = 0; v < kVectors; ++v)
+          sums[r][v] = (DotInts16)OPKIT_DOT_VNNI(sums[r][v], of_b[v], row);
+      }
     }
-  }
 #pragma GCC unroll 4
-  for (int64_t v = 0; v < kVectors; ++v) {
-    DotNumbers16 zeros = DotNumbers16{} + 1, of_b = {};
-    if (tile.zeros) std::memcpy(&zeros, tile.zeros + v * 16, sizeof(zeros));
-    if (tile.of_b) std::memcpy(&of_b, tile.of_b + v * 16, sizeof(of_b));
+    for (int64_t v = 0; v < kVectors; ++v) {
+      DotNumbers16 zeros = DotNumbers16{} + 1, of_b = {};
+      if (tile.zeros) std::memcpy(&zeros, tile.zeros + v * 16, sizeof(zeros));
+      if (tile.of_b) std::memcpy(&of_b, tile.of_b + panel * 64 + v * 16, sizeof(of_b));
 #pragma GCC unroll 6
-    for (int64_t r = 0; r < kRows; ++r) {
-      DotNumbers16 sum = (DotNumbers16)sums[r][v];
-      sum += tile.zeros ? zeros * tile.of_row[r] : DotNumbers16{} + tile.of_row[r];
-      if (tile.of_b) sum -= of_b * tile.za[r];
-      std::memcpy(tile.sums + r * 64 + v * 16, &sum, sizeof(sum));
+      for (int64_t r = 0; r < kRows; ++r) {
+        DotNumbers16 sum = (DotNumbers16)sums[r][v];
+        sum += tile.zeros ? zeros * tile.of_row[r] : DotNumbers16{} + tile.of_row[r];
+        if (tile.of_b) sum -= of_b * tile.za[r];
+        std::memcpy(to + r * 64 + v * 16, &sum, sizeof(sum));
+      }
     }
   }
 }
 
 // Without VNNI: bytes are widened to 16 bits, even and odd ones apart, because VPMADDUBSW would
-// saturate. At most two rows, 16 columns at a time.
+// saturate. At most two rows and one panel, 16 columns at a time.
 template <int64_t kRows>
 OPKIT_DOT_TARGET("avx2")
 void DotRowsAvx2(const DotTile& tile) {
@@ -291,12 +301,16 @@ OPKIT_DOT_TARGET("avx512f,avx512bw,avx512vnni")
 inline void QuantizeVnni(const SumsToBytes& all) { QuantizeRows(all); }
 
 inline void DotAvx2(const DotTile& tile, int64_t rows) {
-  for (DotTile part = tile; rows > 0; rows -= 2) {
-    rows > 1 ? DotRowsAvx2<2>(part) : DotRowsAvx2<1>(part);
-    part.a += 2 * tile.width;
-    part.sums += 2 * kPanelColumns;
-    part.of_row += 2;
-    part.za += 2;
+  DotTile part = tile;
+  for (int64_t panel = 0; panel < tile.panels; ++panel, part.from += 4) {
+    if (tile.of_b) part.of_b = tile.of_b + panel * kPanelColumns;
+    for (int64_t row = 0; row < rows; row += 2) {
+      part.a = tile.a + row * tile.width;
+      part.sums = tile.sums + (panel * rows + row) * kPanelColumns;
+      part.of_row = tile.of_row + row;
+      part.za = tile.za + row;
+      row + 1 < rows ? DotRowsAvx2<2>(part) : DotRowsAvx2<1>(part);
+    }
   }
 }
 OPKIT_DOT_TARGET("avx2")
@@ -341,7 +355,7 @@ void QuantizeSums(const IntegerLoops& loops, const int32_t* sums, const float* f
     factors = copied;
   }
   uint8_t bytes[kPanelColumns];
-  loops.quantize({sums, 1, (count + 15) / 16, factors, 0, step, zero_point,
+  loops.quantize({sums, 1, 1, (count + 15) / 16, factors, 0, step, zero_point,
                   (std::numeric_limits<T>::min)(), (std::numeric_limits<T>::max)(), bytes});
   std::memcpy(out, bytes, static_cast<size_t>(count));
 }

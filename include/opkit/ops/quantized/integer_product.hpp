@@ -175,7 +175,7 @@ struct IntegerProduct {
     }
     constexpr int64_t kFrom[] = {0, 64, 128, 192};
     loops.dot({a.row(row), a.width(), PackedRows::Groups(b.k()), b.panel(panel), b.offsets(), kFrom,
-               (columns + 15) / 16, sums, of_row, zeros, za, of_b},
+               (columns + 15) / 16, 1, sums, of_row, zeros, za, of_b},
               count);
     for (int64_t r = 0; r < count; ++r)
       store(row + r, first, columns, reinterpret_cast<const int32_t*>(sums + r * kColumns));
