@@ -107,15 +107,20 @@ class TreeScores {
   }
   // Adds the votes of leaves to the scores of a row.
   void Add(const uint32_t* leaves, int64_t count, T* scores) const {
-    if (trees_.has_one_weight()) {
+    if (!trees_.has_single_votes()) {
+      for (int64_t i = 0; i < count; ++i)
+        for (const auto& vote : trees_.votes(leaves[i])) AddVote(vote, scores);
+    } else if (num_targets_ == 1) {
       T score = *scores;
-      for (int64_t i = 0; i < count; ++i) score = Joined(score, trees_.leaf_weight(leaves[i]));
+      for (int64_t i = 0; i < count; ++i)
+        score = Joined(score, trees_.single_vote(leaves[i]).weight);
       *scores = score;
-      return;
+    } else {
+      for (int64_t i = 0; i < count; ++i) AddVote(trees_.single_vote(leaves[i]), scores);
     }
-    for (int64_t i = 0; i < count; ++i)
-      for (const auto& vote : trees_.votes(leaves[i]))
-        scores[vote.target] = Joined(scores[vote.target], vote.weight);
+  }
+  void AddVote(const typename TreeNodes<T>::Vote& vote, T* scores) const {
+    scores[vote.target] = Joined(scores[vote.target], vote.weight);
   }
   T Joined(T score, T weight) const {
     return aggregate_ == TreeAggregate::kMin   ? (std::min)(score, weight)

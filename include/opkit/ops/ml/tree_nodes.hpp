@@ -28,10 +28,10 @@ class TreeNodes {
   static constexpr uint32_t kLeaf = ~uint32_t{0};  // -1
 
   explicit TreeNodes(const TreeModel& model)
-      : num_features_(model.num_features),
-        has_one_weight_(model.num_targets == 1 && model.single_votes()) {
+      : num_features_(model.num_features), has_single_votes_(model.single_votes()) {
     nodes_.reserve(model.nodes.size());
     bits_.reserve(model.nodes.size());
+    if (has_single_votes_) single_votes_.reserve(model.nodes.size());
     for (const int32_t root : model.roots) {
       roots_.push_back(static_cast<uint32_t>(nodes_.size()));
       AddTree(model, root);
@@ -44,10 +44,10 @@ class TreeNodes {
     T weight;
   };
   int64_t num_trees() const { return static_cast<int64_t>(roots_.size()); }
-  // True if there is one target and each leaf has one vote for it, whose weight is leaf_weight().
-  bool has_one_weight() const { return has_one_weight_; }
-  T leaf_weight(uint32_t leaf) const { return votes_[bits_[leaf] >> kNumberShift].weight; }
-  // The votes of a leaf.
+  // True if each leaf has one vote, which is single_vote().
+  bool has_single_votes() const { return has_single_votes_; }
+  const Vote& single_vote(uint32_t leaf) const { return single_votes_[leaf]; }
+  // The votes of a leaf, of trees without single votes.
   std::span<const Vote> votes(uint32_t leaf) const {
     const size_t number = bits_[leaf] >> kNumberShift;
     const int32_t begin = leaf_begins_[number];
@@ -154,9 +154,15 @@ class TreeNodes {
   }
   void AddLeaf(const TreeModel& model, const TreeModel::Node& source) {
     nodes_.push_back({std::numeric_limits<T>::quiet_NaN(), 0, kLeaf});
+    const std::span<const TreeModel::Vote> votes = model.votes_of(source);
+    if (has_single_votes_) {
+      bits_.push_back(0);
+      single_votes_.push_back({votes[0].target, static_cast<T>(votes[0].weight)});
+      return;
+    }
     bits_.push_back(static_cast<uint32_t>(leaf_begins_.size()) << kNumberShift);
     leaf_begins_.push_back(static_cast<int32_t>(votes_.size()));
-    for (const TreeModel::Vote& vote : model.votes_of(source))
+    for (const TreeModel::Vote& vote : votes)
       votes_.push_back({vote.target, static_cast<T>(vote.weight)});
   }
   // Adds a node of a comparison, and its children to `sources`. "v <= t" is "not v > t". "v < t" is
@@ -215,16 +221,18 @@ class TreeNodes {
     }
     nodes_.push_back(node);
     bits_.push_back(bits);
+    if (has_single_votes_) single_votes_.emplace_back();
     sources.push_back(true_is_second ? source.no : source.yes);
     sources.push_back(true_is_second ? source.yes : source.no);
   }
 
   int64_t num_features_;
-  bool has_one_weight_, has_kinds_ = false, nan_goes_first_ = false;
+  bool has_single_votes_, has_kinds_ = false, nan_goes_first_ = false;
   std::vector<Node> nodes_;
-  std::vector<uint32_t> bits_;   // of each node
-  std::vector<uint32_t> roots_;  // of each tree
-  std::vector<int32_t> depths_;  // of each tree: the most steps to a leaf
+  std::vector<uint32_t> bits_;      // of each node
+  std::vector<uint32_t> roots_;     // of each tree
+  std::vector<int32_t> depths_;     // of each tree: the most steps to a leaf
+  std::vector<Vote> single_votes_;  // of each node, of which those of leaves are read
   std::vector<std::vector<T>> sets_;
   std::vector<int32_t>
       leaf_begins_;  // by the number of the leaf; the votes end where the next begin
