@@ -258,6 +258,12 @@ class DomainMaker(Maker):
         return self.done([self.values([*batch, *a], t, 0), self.values([*batch, *b], t, 0)], [t], kind="sum",
                          transA=turn_a, transB=turn_b, alpha=self.maybe(self.floats(1)[0]))
 
+    def distances(self):
+        t, (m, n, k) = self.d.choice(["float32", "float64"]), (self.d.int(1, 6) for _ in range(3))
+        # The rows of A and B are far apart, since the distance of equal rows is a rounding error.
+        rows = [self.values([m, k], t, 0), self.values([n, k], t, 0, low=8, high=16)]
+        return self.done(rows, [t], kind="sum", metric=self.maybe(self.d.choice(["euclidean", "sqeuclidean"])))
+
     def fused_conv(self):
         x, w = [self.d.int(1, 2), self.d.int(1, 3), 6, 7], [self.d.int(1, 3), 0, self.d.int(1, 3), self.d.int(1, 3)]
         w[1] = x[1]
@@ -486,6 +492,7 @@ MAKERS = {
     f"{ML}.Scaler": M.scaler, f"{ML}.TreeEnsemble": M.tree_ensemble,
     f"{ML}.TreeEnsembleClassifier": M.tree_classifier, f"{ML}.TreeEnsembleRegressor": M.tree_regressor,
     **dict.fromkeys([f"{MICROSOFT}.{op}" for op in ("BiasGelu", "FastGelu", "Gelu", "QuickGelu")], M.gelu),
+    f"{MICROSOFT}.CDist": M.distances,
     f"{MICROSOFT}.FusedMatMul": M.fused_matmul, f"{MICROSOFT}.FusedConv": M.fused_conv,
     f"{MICROSOFT}.SkipLayerNormalization": M.skip_norm, f"{MICROSOFT}.SkipSimplifiedLayerNormalization": M.skip_norm,
     f"{MICROSOFT}.EmbedLayerNormalization": M.embed_norm,

@@ -111,6 +111,15 @@ TEST_CASE("FusedMatMul transposes its factors and scales the product") {
               0, 0}));
 }
 
+TEST_CASE("CDist gives the distances of rows") {
+  // Row 1 of the second matrix is row 0 of the first.
+  const Tensor a = Tensor::From<float>({2, 2}, {0.5f, -1, 3, 2});
+  const Tensor b = Tensor::From<float>({3, 2}, {0, 0, 0.5f, -1, 3, -2});
+  CHECK(Run("CDist", {a, b}, {}) == Near({1.25f, 0, 7.25f, 13, 15.25f, 16}));
+  CHECK(Run("CDist", {a, b}, {A::String("metric", "euclidean")}) ==
+        Near({1.118f, 0, 2.6926f, 3.6056f, 3.9051f, 4}));
+}
+
 TEST_CASE("FusedConv adds a tensor and computes an activation") {
   CHECK(Run("FusedConv", {Pattern({1, 1, 3, 3}), Pattern({1, 1, 2, 2}), Pattern({1})},
             {A::String("activation", "LeakyRelu"), A::Floats("activation_params", {0.25f})}) ==
@@ -442,6 +451,9 @@ TEST_CASE("What no rule translates is refused by name") {
   CHECK(Contains(Refused("FusedConv", {Pattern({1, 1, 2, 2}), Pattern({1, 1, 1, 1})},
                          {A::String("activation", "LeakyRelu")}),
                  "its activation_params are too few"));
+  CHECK(Contains(
+      Refused("CDist", {Pattern({2, 2}), Pattern({2, 2})}, {A::String("metric", "cityblock")}),
+      "its metric is 'cityblock', expected euclidean or sqeuclidean"));
   const std::vector<Tensor> attention{Pattern({2, 2, 2}), Pattern({2, 6}), Pattern({6})};
   CHECK(Contains(Refused("Attention", attention, {A::Int("num_heads", 3)}),
                  "its 3 heads do not divide"));

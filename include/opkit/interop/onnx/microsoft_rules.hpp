@@ -63,6 +63,21 @@ class OnnxMicrosoftRules {
     Activate(e, e.Node("Gemm", std::move(inputs), std::move(args)), activation, params);
   }
 
+  // Distances of rows: |a - b|^2 = |a|^2 + |b|^2 - 2ab, which rounding may make less than 0.
+  static void CDist(OnnxExpansion& e) {
+    const auto metric = e.args().Get<std::string>("metric", "sqeuclidean");
+    if (metric != "euclidean" && metric != "sqeuclidean")
+      Throw(ErrorCode::kUnsupported, "its metric is '", metric,
+            "', expected euclidean or sqeuclidean");
+    const std::string axis = e.Ints({1});
+    const std::string a = e.Node("ReduceSumSquare", {e.In(0), axis});
+    const std::string b = e.Node("ReduceSumSquare", {e.In(1), axis}, {{"keepdims", 0}});
+    const std::string sum =
+        e.Node("Add", {e.Node("Gemm", {e.In(0), e.In(1), b}, {{"alpha", -2.f}, {"transB", 1}}), a});
+    if (metric == "sqeuclidean") return e.Last("Relu", {sum});
+    e.Last("Sqrt", {e.Node("Relu", {sum})});
+  }
+
   // Outputs 1 and 2, the mean and the inverse standard deviation, are those of the sum's rows.
   static void SkipLayerNormalization(OnnxExpansion& e) {
     const std::string sum = SkipSum(e, 4);
@@ -226,6 +241,7 @@ inline const OnnxMicrosoftRules::Row* OnnxMicrosoftRules::Find(const std::string
        " do_rotary mask_filter_value num_heads past_present_share_buffer qkv_hidden_sizes scale "
        "unidirectional "},
       {"BiasGelu", R::BiasGelu, 1, " "},
+      {"CDist", R::CDist, 1, " metric "},
       {"DequantizeLinear", R::DequantizeLinear, 1, " axis block_size "},
       {"EmbedLayerNormalization", R::EmbedLayerNormalization, 3, " epsilon mask_index_type "},
       {"FastGelu", R::FastGelu, 1, " "},
