@@ -30,7 +30,8 @@ class TreeScores {
   template <class Rows, class Done>
   void Run(int64_t rows, int64_t columns, Rows&& rows_of, Done&& done) {
     if (rows == 1) {
-      const T* x = rows_of(0, 1, buffer_);
+      int64_t width = columns;
+      const T* x = Copied(rows_of(0, 1, buffer_), 1, &width, copies_);
       scores_.assign(Index(num_targets_), Initial());
       RunRow(x);
       Finish(scores_.data());
@@ -42,12 +43,13 @@ class TreeScores {
     const int64_t grain =
         (std::max)(1 + 2048 / (trees_.num_trees() + 1), (std::min)(kBlock, rows / 16));
     ParallelForRange(rows, grain, [&](int64_t begin, int64_t end) {
-      std::vector<T> buffer, scores;
+      std::vector<T> buffer, copies, scores;
       for (; begin < end; begin += kBlock) {
         const int64_t block = (std::min)(end - begin, kBlock);
-        const T* x = rows_of(begin, begin + block, buffer);
+        int64_t width = columns;
+        const T* x = Copied(rows_of(begin, begin + block, buffer), block, &width, copies);
         scores.assign(Index(block * num_targets_), Initial());
-        RunBlock(x, block, columns, scores.data());
+        RunBlock(x, block, width, scores.data());
         for (int64_t i = 0; i < block; ++i) {
           Finish(scores.data() + i * num_targets_);
           done(begin + i, scores.data() + i * num_targets_);
@@ -59,26 +61,31 @@ class TreeScores {
  private:
   static constexpr int64_t kBlock = 64;  // rows that go through some trees before the next trees
 
+  // Returns the rows as the walks read them, and sets the number of their columns.
+  const T* Copied(const T* x, int64_t rows, int64_t* columns, std::vector<T>& copies) const {
+    if (!trees_.has_copies()) return x;
+    const int64_t width = trees_.num_copied();
+    copies.resize(Index(rows * width));
+    for (int64_t row = 0; row < rows; ++row)
+      trees_.Copy(x + row * *columns, copies.data() + row * width);
+    *columns = width;
+    return copies.data();
+  }
   // Votes are added in the order of the trees, so that neither the number of rows nor that of
   // threads changes the result.
   void RunRow(const T* x) {
     const int64_t trees = trees_.num_trees();
-    const bool is_plain = trees_.IsPlain(x);
     leaves_.resize(Index(trees));
     ParallelFor((trees + kTreeLanes - 1) / kTreeLanes,
                 [&](int64_t group) {
                   const int64_t first = group * kTreeLanes;
-                  trees_.WalkTrees(x, is_plain, first, Lanes(trees - first),
-                                   leaves_.data() + first);
+                  trees_.WalkTrees(x, first, Lanes(trees - first), leaves_.data() + first);
                 },
                 /*grain=*/128);
     Add(leaves_.data(), trees, scores_.data());
   }
   void RunBlock(const T* x, int64_t rows, int64_t columns, T* scores) const {
     uint32_t leaves[kTreeLanes];
-    bool is_plain[kBlock], are_plain = true;
-    for (int64_t row = 0; row < rows; ++row)
-      are_plain &= is_plain[row] = trees_.IsPlain(x + row * columns);
     const int64_t trees = trees_.num_trees();
     // The walks of several trees from one row are faster than those of several rows through one
     // tree, unless only few trees are left.
@@ -87,14 +94,14 @@ class TreeScores {
     for (; first < trees && trees - first >= few; first += kTreeLanes) {
       const int lanes = Lanes(trees - first);
       for (int64_t row = 0; row < rows; ++row) {
-        trees_.WalkTrees(x + row * columns, is_plain[row], first, lanes, leaves);
+        trees_.WalkTrees(x + row * columns, first, lanes, leaves);
         Add(leaves, lanes, scores + row * num_targets_);
       }
     }
     for (; first < trees; ++first)
       for (int64_t row = 0; row < rows; row += kTreeLanes) {
         const int lanes = Lanes(rows - row);
-        trees_.WalkRows(x + row * columns, columns, are_plain, first, lanes, leaves);
+        trees_.WalkRows(x + row * columns, columns, first, lanes, leaves);
         for (int i = 0; i < lanes; ++i) Add(leaves + i, 1, scores + (row + i) * num_targets_);
       }
   }
@@ -142,7 +149,7 @@ class TreeScores {
   const int64_t num_targets_;
   const std::vector<T> base_;  // one for all targets, one for each, or none
   // Used by calls with one row.
-  std::vector<T> buffer_, scores_;
+  std::vector<T> buffer_, copies_, scores_;
   std::vector<uint32_t> leaves_;
 };
 

@@ -28,7 +28,9 @@ class TreeNodes {
   static constexpr uint32_t kLeaf = ~uint32_t{0};  // -1
 
   explicit TreeNodes(const TreeModel& model)
-      : num_features_(model.num_features), has_single_votes_(model.single_votes()) {
+      : num_features_(model.num_features),
+        has_kinds_(std::any_of(model.nodes.begin(), model.nodes.end(), &HasKind)),
+        has_single_votes_(model.single_votes()) {
     nodes_.reserve(model.nodes.size());
     bits_.reserve(model.nodes.size());
     if (has_single_votes_) single_votes_.reserve(model.nodes.size());
@@ -54,35 +56,36 @@ class TreeNodes {
     return {votes_.data() + begin, static_cast<size_t>(leaf_begins_[number + 1] - begin)};
   }
 
-  // True if every comparison of the walks of row x is "not v <= value": there are no other kinds,
-  // and no NaN that goes to the first child.
-  bool IsPlain(const T* x) const {
-    if (has_kinds_) return false;
-    int nans = 0;
-    for (int64_t i = 0; nan_goes_first_ && i < num_features_; ++i) nans |= x[i] != x[i];
-    return nans == 0;
+  // True if walks read rows that Copy() writes, of num_copied() elements: the columns of x, and
+  // again with -infinity for NaN, for the nodes from which a NaN goes to the first child.
+  bool has_copies() const { return has_copies_; }
+  int64_t num_copied() const { return 2 * num_features_; }
+  void Copy(const T* x, T* to) const {
+    for (int64_t i = 0; i < num_features_; ++i) {
+      to[i] = x[i];
+      to[num_features_ + i] = x[i] == x[i] ? x[i] : -std::numeric_limits<T>::infinity();
+    }
   }
   // Walks the trees from `first` on, at most kTreeLanes: leaves[i] becomes the leaf that the row x
   // reaches from the root of tree first + i. The row must have a column for every feature, and at
-  // least one. `is_plain` is true only if IsPlain(x) is.
-  void WalkTrees(const T* x, bool is_plain, int64_t first, int lanes, uint32_t* leaves) const {
+  // least one.
+  void WalkTrees(const T* x, int64_t first, int lanes, uint32_t* leaves) const {
     int32_t depth = 0;
     for (int i = 0; i < lanes; ++i) {
       leaves[i] = roots_[Index(first + i)];
       depth = (std::max)(depth, depths_[Index(first + i)]);
     }
-    Walk([x](int) { return x; }, is_plain, lanes, depth, leaves);
+    Walk([x](int) { return x; }, lanes, depth, leaves);
   }
   // Walks one tree for rows that are `columns` elements apart, at most kTreeLanes: leaves[i]
-  // becomes the leaf that row i reaches. `are_plain` is true only if IsPlain() is true of all.
-  void WalkRows(const T* x, int64_t columns, bool are_plain, int64_t tree, int lanes,
-                uint32_t* leaves) const {
+  // becomes the leaf that row i reaches.
+  void WalkRows(const T* x, int64_t columns, int64_t tree, int lanes, uint32_t* leaves) const {
     const T* rows[kTreeLanes];
     for (int i = 0; i < lanes; ++i) {
       leaves[i] = roots_[Index(tree)];
       rows[i] = x + i * columns;
     }
-    Walk([&rows](int i) { return rows[i]; }, are_plain, lanes, depths_[Index(tree)], leaves);
+    Walk([&rows](int i) { return rows[i]; }, lanes, depths_[Index(tree)], leaves);
   }
 
  private:
@@ -95,9 +98,17 @@ class TreeNodes {
   static constexpr uint32_t kIsMember = 4;
   static constexpr int kNumberShift = 3;  // above the bits: the number of the leaf or of the set
 
+  // True if a comparison is not "not v <= value", or a NaN as -infinity would go to the second
+  // child.
+  static bool HasKind(const TreeModel::Node& node) {
+    const T value = static_cast<T>(node.value);
+    return node.mode != TreeMode::kLeaf && (node.mode > TreeMode::kGreater || value != value ||
+                                            value == -std::numeric_limits<T>::infinity());
+  }
+
   template <class RowOf>
-  void Walk(RowOf row_of, bool is_plain, int lanes, int32_t depth, uint32_t* at) const {
-    if (!is_plain)
+  void Walk(RowOf row_of, int lanes, int32_t depth, uint32_t* at) const {
+    if (has_kinds_)
       Descend<true>(row_of, lanes, depth, at);
     else if (lanes == kTreeLanes)  // a constant, for which the compiler unrolls the loops
       Descend<false>(row_of, std::integral_constant<int, kTreeLanes>(), depth, at);
@@ -205,7 +216,6 @@ class TreeNodes {
       case TreeMode::kLeaf:
         break;
     }
-    has_kinds_ |= (bits & (kEquals | kIsMember)) != 0;
     constexpr T kInfinity = std::numeric_limits<T>::infinity();
     // A comparison with NaN is false for every v, as is "v <= NaN": the outcome "false" is the
     // second child then. "v < -infinity" is always false too, and "v >= -infinity" always true.
@@ -217,7 +227,8 @@ class TreeNodes {
       node.value = std::nextafter(node.value, -kInfinity);
     if (nan_is_true != true_is_second) {
       bits |= kNanGoesFirst;
-      nan_goes_first_ = true;
+      has_copies_ |= !has_kinds_;
+      if (!has_kinds_) node.feature += static_cast<uint32_t>(num_features_);
     }
     nodes_.push_back(node);
     bits_.push_back(bits);
@@ -227,7 +238,7 @@ class TreeNodes {
   }
 
   int64_t num_features_;
-  bool has_single_votes_, has_kinds_ = false, nan_goes_first_ = false;
+  bool has_kinds_, has_single_votes_, has_copies_ = false;
   std::vector<Node> nodes_;
   std::vector<uint32_t> bits_;      // of each node
   std::vector<uint32_t> roots_;     // of each tree
