@@ -18032,8 +18032,13 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //   Q(MatMul(D, D)) by QLinearMatMul, and MatMul(D, D) by com.microsoft.MatMulIntegerToFloat
 //   Gemm(D, D), also with a constant bias, by com.microsoft.MatMulIntegerToFloat
 //   Cast(MatMulInteger) * (scale * scale), also with a constant bias behind it, by the same
+//   Q(D + D) and Q(D * D) by com.microsoft.QLinearAdd and com.microsoft.QLinearMul
 //   Q(f(D)) by f on integers, if D and Q have the same scale and zero point and f only moves
 //   elements or takes maxima: Transpose, Reshape, MaxPool and the like
+//   Q(f(D)) by opkit.MapBytes, which looks bytes up in a table of 256, if f computes each element
+//   from one element: Sigmoid, HardSwish, the product with a constant and the like, several of
+//   them, or none, also behind a node that moves elements, which MaxPool is not here
+//   Q(Concat(D, ...)) by Concat on integers; parts with another scale are looked up first
 // Q may follow a Relu or Clip that its saturation repeats. Runs a Q of constants at once. The
 // pass must run before FoldConstants, which makes floats of quantised weights.
 //
@@ -43969,15 +43974,27 @@ class QuantizedNodeMerger : NodePass {
         LookAtGemm(node);
       else if (Is(node, "MatMulInteger"))
         LookAtScaledSums(node);
+      else if (Is(node, "Add") || Is(node, "Mul"))
+        LookAtBinary(node);
+      else if (Is(node, "Concat"))
+        LookAtConcat(node);
       else if (MovesElements(node))
         LookAtMove(node);
+    for (int node = 0; node < graph_.num_nodes(); ++node)
+      if (!removed_[node] && nodes_[node].type() == "QuantizeLinear" && Is(node, "QuantizeLinear"))
+        LookAtFunction(node);
   }
 
   Graph Result() const {
     if (!has_merged_) return graph_;
     std::vector<OperatorDef> nodes;
-    for (int node = 0; node < graph_.num_nodes(); ++node)
-      if (!removed_[node]) nodes.push_back(nodes_[node]);
+    for (int node = 0; node < graph_.num_nodes(); ++node) {
+      if (removed_[node]) continue;
+      const auto added = before_.find(node);
+      if (added != before_.end())
+        nodes.insert(nodes.end(), added->second.begin(), added->second.end());
+      nodes.push_back(nodes_[node]);
+    }
     return RemoveDeadNodes(WithNodes(std::move(nodes), constants_));
   }
 
@@ -44307,6 +44324,154 @@ class QuantizedNodeMerger : NodePass {
     Replace({node, q->node}, std::move(def));
   }
 
+  // Merges a sum or product of two quantised tensors.
+  void LookAtBinary(int node) {
+    const char* const op =
+        Is(node, "Add") ? "com.microsoft.QLinearAdd" : "com.microsoft.QLinearMul";
+    const auto a = Activations(node, 0), b = Activations(node, 1);
+    const auto q = a && b ? QuantizerOf(node) : std::nullopt;
+    if (!q || a->dtype != b->dtype || a->dtype != q->result.dtype || !MayReplace(node, op)) return;
+    OperatorDef def = graph_.node(node);
+    def.Type(op);
+    def.mutable_inputs() = {view_.name(a->value), a->scale_name, a->zero_point_name,
+                            view_.name(b->value), b->scale_name, b->zero_point_name,
+                            q->result.scale_name};
+    if (q->result.zero_point) def.Input(q->result.zero_point_name);
+    def.mutable_outputs() = graph_.node(q->node).outputs();
+    Replace({node, q->activation, q->node}, std::move(def));
+  }
+  // Concatenates integers. Parts with another scale or zero point than the result's are looked up.
+  void LookAtConcat(int node) {
+    const auto q = QuantizerOf(node);
+    if (!q || !MayReplace(node, kMap)) return;
+    OperatorDef def = graph_.node(node);
+    for (size_t i = 0; i < def.inputs().size(); ++i)
+      if (!Activations(node, i)) return;
+    std::vector<OperatorDef> maps;
+    std::map<std::string, std::string> mapped;  // from the name of a part to that of its integers
+    for (size_t i = 0; i < def.inputs().size(); ++i) {
+      const auto part = Activations(node, i);
+      std::string& name = mapped[def.inputs()[i]];
+      if (name.empty() && HaveOneScale(*part, q->result)) name = view_.name(part->value);
+      if (name.empty()) {
+        auto table = TableOf({view_.producer(Input(node, i)), q->node});
+        if (!table) return;
+        name = graph_.FreshName(StrCat(graph_.node(q->node).outputs()[0], "@part", i));
+        maps.push_back(MapNode(node, view_.name(part->value), std::move(*table), name));
+      }
+      def.mutable_inputs()[i] = name;
+    }
+    def.mutable_outputs() = graph_.node(q->node).outputs();
+    Replace({node, q->activation, q->node}, std::move(def));
+    before_[q->node] = std::move(maps);
+  }
+  // Merges a QuantizeLinear and the functions of one tensor of bytes before it to a lookup in a
+  // table. A node that moves the bytes may come first.
+  void LookAtFunction(int q) {
+    const auto result = ReadScale(q, DType::kUInt8);
+    if (!result || !IsByte(result->dtype) || !result->HasOneScale() || !MayReplace(q, kMap)) return;
+    std::vector<int> chain{q};
+    for (int value = Input(q, 0);;) {
+      const int node = value < 0 || view_.IsRewritten(value) ? -1 : view_.producer(value);
+      if (node < 0 || removed_[node] || nodes_[node].type() != graph_.node(node).type() ||
+          !AreTogether({q, node}))
+        return;
+      if (Is(node, "DequantizeLinear")) {
+        const auto bytes = DequantizedBytes(value);
+        if (!bytes || !bytes->HasOneScale()) return;
+        chain.insert(chain.begin(), node);
+        return ReplaceByTable(chain, view_.name(bytes->value), -1);
+      }
+      if (OnlyReader(value) != chain.front()) return;
+      // MaxPool takes longer on integers than a lookup saves.
+      if (MovesElements(node) && !Is(node, "MaxPool")) {
+        const auto bytes = Activations(node, 0);
+        if (!bytes || !MayReplace(node, graph_.node(node).type())) return;
+        chain.insert(chain.begin(), view_.producer(Input(node, 0)));
+        return ReplaceByTable(chain, view_.name(bytes->value), node);
+      }
+      value = ArgumentOf(node);
+      chain.insert(chain.begin(), node);
+    }
+  }
+  // Returns the only input that is not a constant, of a node that computes each element from one
+  // element of it; -1 for other nodes.
+  int ArgumentOf(int node) const {
+    bool fits = false;
+    for (const char* op : {"Abs",     "Add",         "Celu",      "Clip",
+                           "Div",     "Elu",         "Erf",       "Exp",
+                           "Gelu",    "HardSigmoid", "HardSwish", "LeakyRelu",
+                           "Max",     "Min",         "Mish",      "Mul",
+                           "Neg",     "Pow",         "Relu",      "Selu",
+                           "Sigmoid", "Softplus",    "Softsign",  "Sqrt",
+                           "Sub",     "Swish",       "Tanh",      "ThresholdedRelu"})
+      fits = fits || Is(node, op);
+    int argument = -1;
+    for (size_t i = 0; fits && i < view_.inputs(node).size(); ++i) {
+      const int input = Input(node, i);
+      if (input < 0) continue;
+      const Tensor* known = Known(input);
+      if (!known && argument >= 0) return -1;
+      if (!known)
+        argument = input;
+      else if (known->rank() != 0)  // another rank could be that of the result
+        return -1;
+    }
+    return argument;
+  }
+  static bool HaveOneScale(const Integers& a, const Integers& b) {
+    return a.dtype == b.dtype && a.Scale() == b.Scale() && a.Zero() == b.Zero();
+  }
+  // Returns what a DequantizeLinear and the nodes behind it make of the bytes from 0 to 255, which
+  // are the input of each node that is not a constant; nullopt if a node fails.
+  std::optional<Tensor> TableOf(const std::vector<int>& nodes) {
+    Tensor table(Shape{256}, DequantizedBytes(view_.outputs(nodes[0])[0])->dtype);
+    for (int i = 0; i < 256; ++i)
+      static_cast<uint8_t*>(table.raw_mutable_data())[i] = static_cast<uint8_t>(i);
+    try {
+      for (const int node : nodes) {
+        const OperatorDef& def = graph_.node(node);
+        if (!MayEvaluate(def)) return {};
+        std::vector<const Tensor*> inputs;
+        for (size_t i = 0; i < def.inputs().size(); ++i) {
+          const int input = Input(node, i);
+          const Tensor* known = node == nodes[0] && i == 0 ? nullptr : Known(input);
+          inputs.push_back(known || input < 0 ? known : &table);
+        }
+        table = EvaluateNode(def, inputs)[0];
+      }
+    } catch (...) {
+      return {};  // the node fails again, and reports its error, when the graph runs
+    }
+    return table;
+  }
+  // Returns a lookup of bytes on the device of a node.
+  OperatorDef MapNode(int node, std::string bytes, Tensor table, std::string to) {
+    std::string name = graph_.FreshName(StrCat(to, "@table"));
+    constants_.push_back({name, std::move(table)});
+    OperatorDef def(kMap, {std::move(bytes), std::move(name)}, {std::move(to)});
+    return std::move(def.Device(graph_.node(node).device()));
+  }
+  // Replaces a chain from a DequantizeLinear to a QuantizeLinear by a lookup. The node `move` moves
+  // the bytes first, unless it is -1.
+  void ReplaceByTable(const std::vector<int>& chain, std::string bytes, int move) {
+    auto table = TableOf(chain);
+    if (!table) return;
+    const int q = chain.back();
+    const std::string to = graph_.node(q).outputs()[0];
+    if (move >= 0) {
+      OperatorDef def = graph_.node(move);
+      def.mutable_inputs()[0] = std::move(bytes);
+      bytes = graph_.FreshName(StrCat(to, "@moved"));
+      def.mutable_outputs() = {bytes};
+      before_[q].push_back(std::move(def));
+      removed_[move] = 1;
+    }
+    for (size_t i = 1; i + 1 < chain.size(); ++i) removed_[chain[i]] = 1;
+    Replace({q}, MapNode(q, std::move(bytes), std::move(*table), to));
+  }
+
+  static constexpr const char* kMap = "opkit.MapBytes";
   static constexpr const char* kToFloat = "com.microsoft.MatMulIntegerToFloat";
   // True if an operator, which must be registered, may take the node's place.
   bool MayReplace(int node, std::string_view op) const {
@@ -44366,7 +44531,8 @@ class QuantizedNodeMerger : NodePass {
 
   IndexedVector<OperatorDef> nodes_;
   std::vector<Graph::Constant> constants_;
-  std::map<int, Tensor> evaluated_;  // by value: results of Evaluate
+  std::map<int, Tensor> evaluated_;                 // by value: results of Evaluate
+  std::map<int, std::vector<OperatorDef>> before_;  // by node: new nodes in front of it
   bool has_merged_ = false;
 };
 
