@@ -53,6 +53,13 @@ TEST_CASE("shapes and types that do not fit are refused") {
   CHECK(Inferred("ConvInteger", {x, w}) == "int32[1, 3, 2, 2]");
   CHECK(Contains(Refused("ConvInteger", {x, {DType::kInt8, {3, 1, 3, 3}}}), "ConvInteger: X is"));
   CHECK(Contains(Refused("ConvInteger", {x, w, {DType::kInt8, {}}}), "int8"));
+  CHECK(Contains(Refused("ConvInteger", {x, w, {DType::kUInt8, {}}, {DType::kInt8, {1, 3}}}),
+                 "the zero point in input 3 has shape [1, 3], expected one number or a list"));
+  const Known number(DType::kFloat32, {}), zero(DType::kUInt8, {});
+  CHECK(Contains(
+      Refused("QLinearConv",
+              {x, number, zero, w, {DType::kFloat32, {1, 3}}, {DType::kInt8, {}}, number, zero}),
+      "the scale in input 4 has shape [1, 3]"));
   CHECK(Contains(ErrorOf([] {
                    Convolved({Counting({1, 1, 2}, DType::kInt8), Counting({3, 1, 1}, DType::kInt8),
                               Tensor::Scalar<int8_t>(0), Vector<int8_t>({1, 2})});

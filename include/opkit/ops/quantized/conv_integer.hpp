@@ -9,12 +9,21 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
+// Throws kInvalidArgument if the rank of an input is known to be above 1.
+inline void CheckNumberOrList(InferenceContext& c, int input, const char* what) {
+  const SymbolicShape& shape = c.input_shape(input);
+  if (shape.has_rank() && shape.rank() > 1)
+    Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the ", what, " in input ", input,
+          " has shape ", ToString(shape), ", expected one number or a list");
+}
 // Checks the types of a convolution and returns its output's shape. x is input 0; its zero point
 // has one element, that of w one, or one for each output channel.
 inline SymbolicShape InferIntegerConv(InferenceContext& c, int x_zero, int w, int w_zero) {
   for (const auto& [input, zero] : {std::pair{0, x_zero}, std::pair{w, w_zero}}) {
     ExpectDType(c, input, ByteTypes::DTypes());
-    if (c.HasInput(zero)) c.SetInput(zero, c.input_dtype(input), {});
+    if (!c.HasInput(zero)) continue;
+    c.SetInput(zero, c.input_dtype(input), {});
+    CheckNumberOrList(c, zero, "zero point");
   }
   return ConvOutputShape(c, w);
 }
@@ -198,6 +207,7 @@ OPKIT_STANDARD_OPERATOR(QLinearConv, kNone, QLinearConvOp)
     .FillUsing([](OpSchema& schema) { FillWindowSchema(schema, kAutoPadDoc, kPadsDoc); })
     .Infer([](InferenceContext& c) {
       const SymbolicShape y = detail::InferIntegerConv(c, 2, 3, 5);
+      detail::CheckNumberOrList(c, 4, "scale");
       if (c.HasInput(8)) c.SetInput(8, DType::kInt32, y.has_rank() ? SymbolicShape{y[1]} : y);
       c.SetOutput(0, c.input_dtype(7), y);
     })
