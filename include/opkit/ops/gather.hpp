@@ -110,7 +110,7 @@ class GatherGradientOp final : public AxisOperator {
           for (int64_t k = 0; k < split.inner; ++k) sum[k] += static_cast<double>(slice[k]);
         });
       T* out = dx->mutable_data<T>();
-      for (const double sum : sums) *out++ = detail::ToElement<T>(sum);
+      for (const double sum : sums) *out++ = detail::ElementOfSum<T>(sum);
     });
   }
 };

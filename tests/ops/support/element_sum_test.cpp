@@ -7,7 +7,7 @@
 namespace element_sum_test { namespace {
 
 using opkit::detail::SumType;
-using opkit::detail::ToElement;
+using opkit::detail::ElementOfSum;
 using opkit::detail::ToSum;
 
 TEST_CASE("floating-point numbers are summed in double and rounded once") {
@@ -15,25 +15,25 @@ TEST_CASE("floating-point numbers are summed in double and rounded once") {
   for (int i = 0; i < 10; ++i) sum += ToSum(1e8f);
   sum += ToSum(1.f);
   sum -= 1e9;
-  CHECK(ToElement<float>(sum) == 1);
-  CHECK(static_cast<float>(ToElement<opkit::float16>(2.5)) == 2.5f);
+  CHECK(ElementOfSum<float>(sum) == 1);
+  CHECK(static_cast<float>(ElementOfSum<opkit::float16>(2.5)) == 2.5f);
 }
 
 TEST_CASE("sums of integers wrap around") {
   const SumType<int32_t> sum = ToSum(INT32_MAX) + ToSum(int32_t{1});
-  CHECK(ToElement<int32_t>(sum) == INT32_MIN);
+  CHECK(ElementOfSum<int32_t>(sum) == INT32_MIN);
   const auto small = static_cast<SumType<int8_t>>(ToSum(int8_t{127}) + ToSum(int8_t{1}));
-  CHECK(ToElement<int8_t>(small) == -128);
+  CHECK(ElementOfSum<int8_t>(small) == -128);
 }
 
 TEST_CASE("a real number becomes the integer towards 0, and the nearest one where it is outside") {
-  CHECK(ToElement<int32_t>(2.9) == 2);
-  CHECK(ToElement<int32_t>(-2.9) == -2);
-  CHECK(ToElement<int32_t>(1e10) == INT32_MAX);
-  CHECK(ToElement<int32_t>(-1e10) == INT32_MIN);
-  CHECK(ToElement<int64_t>(1e19) == INT64_MAX);
-  CHECK(ToElement<uint8_t>(-1.0) == 0);
-  CHECK(ToElement<int16_t>(std::nan("")) == INT16_MIN);
+  CHECK(ElementOfSum<int32_t>(2.9) == 2);
+  CHECK(ElementOfSum<int32_t>(-2.9) == -2);
+  CHECK(ElementOfSum<int32_t>(1e10) == INT32_MAX);
+  CHECK(ElementOfSum<int32_t>(-1e10) == INT32_MIN);
+  CHECK(ElementOfSum<int64_t>(1e19) == INT64_MAX);
+  CHECK(ElementOfSum<uint8_t>(-1.0) == 0);
+  CHECK(ElementOfSum<int16_t>(std::nan("")) == INT16_MIN);
 }
 
 }  // namespace

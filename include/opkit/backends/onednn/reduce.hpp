@@ -183,7 +183,7 @@ class ReduceOnednnOp final : public ReduceOpBase {
     for (; pixel < pixels; ++pixel) add(sums[0], pixel);
     for (int i = 1; i < kAtOnce; ++i) Fold::Join(sums[0], sums[i]);
     for (int k = 0; k < kLanes; ++k)
-      y[k] = detail::ToElement<float>(Kind::Finish(sums[0][k], pixels));
+      y[k] = detail::ElementOfSum<float>(Kind::Finish(sums[0][k], pixels));
   }
 
   // Throws UnsupportedOperatorFeature unless the last axes alone are reduced, and are short enough.
@@ -200,7 +200,7 @@ class ReduceOnednnOp final : public ReduceOpBase {
     const Tensor& x = DenseInput(0);
     auto* y = out.mutable_data<float>();
     if (x.numel() == 0) {
-      std::fill_n(y, out.numel(), detail::ToElement<float>(Kind::Finish(Kind::Start(), 0)));
+      std::fill_n(y, out.numel(), detail::ElementOfSum<float>(Kind::Finish(Kind::Start(), 0)));
       return true;
     }
     RequireRows(plan);
@@ -225,7 +225,7 @@ class ReduceOnednnOp final : public ReduceOpBase {
         auto sum = Kind::Start();
         for (int64_t i = 0; i < plan.count; ++i)
           Kind::Add(sum, x.data<float>()[o * plan.count + i]);
-        y[o] = detail::ToElement<float>(Kind::Finish(sum, plan.count));
+        y[o] = detail::ElementOfSum<float>(Kind::Finish(sum, plan.count));
       }
     return true;
   }

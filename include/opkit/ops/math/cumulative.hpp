@@ -102,7 +102,7 @@ class CumProdGradientOp final : public StandardOperator {
         }
         double product = 1;
         for (int64_t i = 0; i < split.extent; ++i) {
-          to[at(i)] = detail::ToElement<T>(product * sums[detail::Index(i)]);
+          to[at(i)] = detail::ElementOfSum<T>(product * sums[detail::Index(i)]);
           product *= static_cast<double>(values[at(i)]);
         }
       }

@@ -226,7 +226,7 @@ class EinsumOp final : public StandardOperator {
     if constexpr (std::is_integral_v<T>)
       return static_cast<T>(sum);
     else
-      return detail::ToElement<T>(sum);
+      return detail::ElementOfSum<T>(sum);
   }
   // Moves each pointer to combination `number` of the indices [first, last), the last one fastest.
   template <class T>

@@ -175,7 +175,7 @@ class MatMulOp final : public StandardOperator {
         const auto [in_a, in_b] = sizes.products[detail::Index(at / m)];
         const int64_t row = (in_a * m + at % m) * k;
         for (int64_t j = 0; j < n; ++j)
-          out[at * n + j] = detail::ToElement<T>(
+          out[at * n + j] = detail::ElementOfSum<T>(
               detail::DotProduct<T>(k, {left, row, 1}, {right, in_b * k * n + j, n}));
       });
     });
@@ -231,11 +231,11 @@ class GemmOp final : public GemmOpBase {
       const double real =
           static_cast<double>(gemm_.alpha) * static_cast<double>(static_cast<T>(sum)) +
           (c ? static_cast<double>(gemm_.beta) * static_cast<double>(*c) : 0);
-      return detail::ToElement<T>(real);
+      return detail::ElementOfSum<T>(real);
     } else {
       sum *= static_cast<double>(gemm_.alpha);
       if (c) sum += static_cast<double>(gemm_.beta) * static_cast<double>(*c);
-      return detail::ToElement<T>(sum);
+      return detail::ElementOfSum<T>(sum);
     }
   }
 };
@@ -280,7 +280,7 @@ class MatMulGradientOp final : public MatMulGradientOpBase {
         }
       });
       T* out = dx->mutable_data<T>();
-      for (int64_t i = 0; i < count; ++i) out[i] = detail::ToElement<T>(sums[i]);
+      for (int64_t i = 0; i < count; ++i) out[i] = detail::ElementOfSum<T>(sums[i]);
     });
   }
 };

@@ -353,7 +353,7 @@ class ReduceOp final : public ReduceOpBase {
           ReducePlan::Walk(plan.reduced.data(), plan.reduced.size(),
                            ReducePlan::Offset(plan.kept, plan.kept.size(), o),
                            [&](int64_t at) { Fold::Add(sum, in[at]); });
-        y[o] = detail::ToElement<T>(Fold::Finish(sum, plan.count));
+        y[o] = detail::ElementOfSum<T>(Fold::Finish(sum, plan.count));
       });
     });
   }
@@ -378,7 +378,7 @@ class ReduceGradientOp final : public ReduceOpBase {
       if (plan.count == 0) return;
       const double factor = mean_ ? 1 / static_cast<double>(plan.count) : 1;
       ParallelFor(plan.outputs, [&](int64_t o) {
-        const T each = detail::ToElement<T>(static_cast<double>(from[o]) * factor);
+        const T each = detail::ElementOfSum<T>(static_cast<double>(from[o]) * factor);
         ReducePlan::Walk(plan.reduced.data(), plan.reduced.size(),
                          ReducePlan::Offset(plan.kept, plan.kept.size(), o),
                          [&](int64_t at) { to[at] = each; });

@@ -86,7 +86,7 @@ class LayerNormalizationOp final : public LayerNormalizationOpBase {
             double value = (static_cast<double>(in[at + i]) - center) * factor *
                            static_cast<double>(scales[from[0] + i * loop.step(0)]);
             if (biases) value += static_cast<double>(biases[from[1] + i * loop.step(1)]);
-            out[at + i] = detail::ToElement<T>(value);
+            out[at + i] = detail::ElementOfSum<T>(value);
           }
         });
       });

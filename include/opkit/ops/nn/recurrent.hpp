@@ -413,7 +413,7 @@ class RecurrentOp final : public RecurrentOpBase<Layer> {
   static void Store(const std::vector<double>& values, Tensor* output) {
     FloatTypes::Visit(output->dtype(), [&]<class T>() {
       T* out = output->mutable_data<T>();
-      for (size_t k = 0; k < values.size(); ++k) out[k] = detail::ToElement<T>(values[k]);
+      for (size_t k = 0; k < values.size(); ++k) out[k] = detail::ElementOfSum<T>(values[k]);
     });
   }
 };

@@ -187,7 +187,7 @@ class RecurrentGradientOp final : public RecurrentOpBase<Layer> {
       Tensor* to = this->InferredOutput(o);
       FloatTypes::Visit(to->dtype(), [&]<class T>() {
         T* out = to->mutable_data<T>();
-        for (size_t i = 0; i < from.size(); ++i) out[i] = detail::ToElement<T>(from[i]);
+        for (size_t i = 0; i < from.size(); ++i) out[i] = detail::ElementOfSum<T>(from[i]);
       });
     }
     return true;

@@ -40,7 +40,7 @@ class SoftmaxOp final : public AxisOperator {
         for (int64_t i = 0; i < split.extent; ++i) {
           const double shifted = static_cast<double>(x[i * split.inner]) - largest;
           y[i * split.inner] =
-              detail::ToElement<T>(kLog ? shifted - std::log(sum) : std::exp(shifted) / sum);
+              detail::ElementOfSum<T>(kLog ? shifted - std::log(sum) : std::exp(shifted) / sum);
         }
       });
     });

@@ -1,4 +1,4 @@
-// SumType: the type in which sums of elements are computed; ToElement converts a result to an
+// SumType: the type in which sums of elements are computed; ElementOfSum converts a result to an
 // element. Used by reference kernels that add many elements, such as matrix products and
 // reductions.
 #ifndef OPKIT_OPS_SUPPORT_ELEMENT_SUM_HPP_
@@ -25,7 +25,7 @@ SumType<T> ToSum(T value) {
 // type is rounded to float first. A real number for an integral T is rounded towards zero and
 // clamped to the range of T.
 template <class T, class Result>
-T ToElement(Result result) {
+T ElementOfSum(Result result) {
   if constexpr (std::is_integral_v<T> && std::is_same_v<Result, double>) {
     using Limits = std::numeric_limits<T>;
     if (result >= static_cast<double>((Limits::max)())) return (Limits::max)();

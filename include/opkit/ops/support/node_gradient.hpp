@@ -151,7 +151,7 @@ class SumToShapeOp final : public StandardOperator {
       }
     });
     T* y = out->mutable_data<T>();
-    for (int64_t i = 0; i < count; ++i) y[i] = detail::ToElement<T>(factor_ * sums[i]);
+    for (int64_t i = 0; i < count; ++i) y[i] = detail::ElementOfSum<T>(factor_ * sums[i]);
   }
 
   const double factor_ = GetSingleArgument<float>("factor");
