@@ -250,6 +250,39 @@ TEST_CASE("A constant is quantised at once") {
               "com.microsoft.MatMulIntegerToFloat>y");
 }
 
+TEST_CASE("Sums that could leave int32 stay in float32") {
+  const auto product = [](int64_t k) {
+    Model model({1, k});
+    model.graph.AddConstant("long", Bytes({k, 1}, 5));
+    model.AddWeights("long", "w_scale", 1).Add(OperatorDef("MatMul", {"x", "w"}, {"y"}));
+    return Operators(MergeQuantizedNodes(model.Returns("y").graph));
+  };
+  CHECK(product(33025) == "com.microsoft.MatMulIntegerToFloat>y");
+  CHECK(product(33026) == "DequantizeLinear>x DequantizeLinear>w MatMul>y");
+  const auto convolution = [](int32_t steps) {
+    Model model({2, 4, 5, 5});
+    model.graph.AddConstant("far", Vector<int32_t>({steps, steps, steps}));
+    model.AddWeights("kernels", "w_scale", 1)
+        .Add(OperatorDef("DequantizeLinear", {"far", "bias_scale"}, {"b"}, {{"axis", 0}}))
+        .Add(Conv({"x", "w", "b"}))
+        .Add(Quantize("h", "y", "middle"));
+    return Operators(MergeQuantizedNodes(model.Returns("y").graph));
+  };
+  CHECK(convolution(2000000000 / 4) == "QLinearConv>y");
+  CHECK(convolution((std::numeric_limits<int32_t>::max)() - 1000) ==
+        "DequantizeLinear>x DequantizeLinear>w DequantizeLinear>b Conv>h QuantizeLinear>y");
+}
+
+TEST_CASE("A graph with inconsistent types stays as it is") {
+  Model model({2, 2});  // the zero point is not of the type of xq
+  model.graph.AddConstant("signed", Tensor::Scalar<int8_t>(0));
+  model.Add(Dequantize("xq", "x_scale", "signed", "z"))
+      .Add(OperatorDef("Relu", {"z"}, {"r"}))
+      .Add(Quantize("r", "y"));
+  CHECK(Operators(MergeQuantizedNodes(model.Returns("y").graph)) ==
+        "DequantizeLinear>x DequantizeLinear>z Relu>r QuantizeLinear>y");
+}
+
 TEST_CASE("What integers would change stays as it is") {
   const Shape images{2, 4, 5, 5};
   const auto conv = [&](OperatorDef activation, const char* zero) {

@@ -4,8 +4,6 @@
 #ifndef OPKIT_INTEROP_ONNX_BUILDER_HPP_
 #define OPKIT_INTEROP_ONNX_BUILDER_HPP_
 
-#include <map>
-
 #include "opkit/base/algorithm.hpp"
 #include "opkit/graph/subgraph.hpp"
 #include "opkit/interop/onnx/microsoft_rules.hpp"
@@ -131,8 +129,9 @@ class OnnxGraphBuilder {
     std::string name = output.name;
     Find(name);
     if (!around_) {
-      if (const auto zipped = zipmaps_.find(name); zipped != zipmaps_.end()) {
-        for (const std::string& column : zipped->second) graph().AddOutput(column);
+      if (const auto zipped = std::ranges::find(zipmaps_, name, &ZipMap::output);
+          zipped != zipmaps_.end()) {
+        for (const std::string& column : zipped->columns) graph().AddOutput(column);
         context_.model.about.output_types.resize(graph().outputs().size());
         return;
       }
@@ -244,7 +243,7 @@ class OnnxGraphBuilder {
     for (const int64_t label : def.args().Get<std::vector<int64_t>>("classlabels_int64s", {}))
       labels.push_back(StrCat(label));
     if (labels.empty()) Throw(ErrorCode::kInvalidArgument, "a ZipMap has labels, found none");
-    std::vector<std::string>& columns = zipmaps_[def.outputs()[0]];
+    std::vector<std::string>& columns = zipmaps_.emplace_back(ZipMap{def.outputs()[0], {}}).columns;
     for (const std::string& label : labels) {
       const auto place = Tensor::Scalar(static_cast<int64_t>(columns.size()));
       columns.push_back(scope_.FreshName(StrCat(def.outputs()[0], ".", label)));
@@ -339,6 +338,11 @@ class OnnxGraphBuilder {
     return out;
   }
 
+  struct ZipMap {
+    std::string output;
+    std::vector<std::string> columns;  // the values that take its place
+  };
+
   OnnxContext& context_;
   const OnnxGraphProto& proto_;
   OnnxGraphBuilder* around_;
@@ -346,8 +350,8 @@ class OnnxGraphBuilder {
   OnnxScope scope_;
   NameIndex local_;  // values made here, and outer values that have become inputs or constants
   std::vector<std::string> captures_;
-  std::map<std::string, std::vector<std::string>> zipmaps_;  // the columns of each ZipMap's output
-  std::vector<const OnnxValueProto*> defaults_;              // inputs that are initializers, too
+  std::vector<ZipMap> zipmaps_;
+  std::vector<const OnnxValueProto*> defaults_;  // inputs that are initializers, too
 };
 
 }}}  // namespace opkit::detail
