@@ -90,6 +90,28 @@ TEST_CASE("each mode compares as its name says, at the threshold and with NaN an
   CHECK(Outcomes("BRANCH_GT", kInf, x) == Floats{0, 0, 0, 0, 0, 0});
 }
 
+TEST_CASE("threads that take denormal numbers as zeros compare zeros right, too") {
+  if (detail::kFlushDenormalBits == 0) return;
+  const Floats x = {-1, -0.f, 0, 1, kNan};
+  const std::vector<double> wide(x.begin(), x.end());
+  for (const char* mode : {"BRANCH_LT", "BRANCH_GTE"}) {
+    CAPTURE(mode);
+    for (const bool nan_is_true : {false, true}) {
+      const Floats expected = Outcomes(mode, 0, x, nan_is_true);
+      const detail::DenormalScope flushing(true);
+      CHECK(Outcomes(mode, 0, x, nan_is_true) == expected);
+      CHECK(Outcomes(mode, -0.f, x, nan_is_true) == expected);
+    }
+    const detail::DenormalScope flushing(true);
+    const Arguments args = With(Stump(mode, 0), "target", {{1, 0, 1}, {2, 0, 0}});
+    const bool below = std::string_view(mode) == "BRANCH_LT";
+    CHECK(FloatsOf(Invoke(kRegressor, {Tensor::From<double>({5, 1}, wide)}, args)[0]) ==
+          (below ? Floats{1, 0, 0, 0, 0} : Floats{0, 1, 1, 1, 0}));
+    CHECK(FloatsOf(Invoke(kRegressor, {Tensor::From<int64_t>({3, 1}, {-1, 0, 1})}, args)[0]) ==
+          (below ? Floats{1, 0, 0} : Floats{0, 1, 1}));
+  }
+}
+
 // A random ensemble in the older form, and its value for a row by a plain walk.
 struct RandomTrees {
   std::mt19937 random;

@@ -96,7 +96,9 @@ class TreeNodes {
   // child; without these bits a value above the threshold does.
   static constexpr uint32_t kEquals = 2;
   static constexpr uint32_t kIsMember = 4;
-  static constexpr int kNumberShift = 3;  // above the bits: the number of the leaf or of the set
+  // A zero goes to the second child, also where the CPU takes a denormal threshold as zero.
+  static constexpr uint32_t kZeroIsSecond = 8;
+  static constexpr int kNumberShift = 4;  // above the bits: the number of the leaf or of the set
 
   // True if a comparison is not "not v <= value", or a NaN as -infinity would go to the second
   // child.
@@ -108,7 +110,8 @@ class TreeNodes {
 
   template <class RowOf>
   void Walk(RowOf row_of, int lanes, int32_t depth, uint32_t* at) const {
-    if (has_kinds_)
+    // A thread that takes denormal numbers as zeros takes smallest_ as zero.
+    if (has_kinds_ || (has_zero_bounds_ && smallest_ == 0))
       Descend<true>(row_of, lanes, depth, at);
     else if (lanes == kTreeLanes)  // a constant, for which the compiler unrolls the loops
       Descend<false>(row_of, std::integral_constant<int, kTreeLanes>(), depth, at);
@@ -143,6 +146,7 @@ class TreeNodes {
     const uint32_t bits = bits_[at];
     if (v != v) return !(bits & kNanGoesFirst);
     if (bits & kEquals) return v == nodes_[at].value;
+    if (bits & kZeroIsSecond) return is_above || v == 0;
     if (!(bits & kIsMember)) return is_above;
     const std::vector<T>& set = sets_[bits >> kNumberShift];
     return std::binary_search(set.begin(), set.end(), v);
@@ -223,8 +227,14 @@ class TreeNodes {
       true_is_second = false;
     else if (below && node.value == -kInfinity)
       node.value = std::numeric_limits<T>::quiet_NaN();
-    else if (below)
+    else if (below) {
+      // The number below zero is denormal.
+      if (node.value <= 0 && node.value > -(std::numeric_limits<T>::min)()) {
+        bits |= kZeroIsSecond;
+        has_zero_bounds_ = true;
+      }
       node.value = std::nextafter(node.value, -kInfinity);
+    }
     if (nan_is_true != true_is_second) {
       bits |= kNanGoesFirst;
       has_copies_ |= !has_kinds_;
@@ -239,6 +249,8 @@ class TreeNodes {
 
   int64_t num_features_;
   bool has_kinds_, has_single_votes_, has_copies_ = false;
+  bool has_zero_bounds_ = false;  // a node has kZeroIsSecond
+  T smallest_ = std::numeric_limits<T>::denorm_min();
   std::vector<Node> nodes_;
   std::vector<uint32_t> bits_;      // of each node
   std::vector<uint32_t> roots_;     // of each tree
