@@ -45,6 +45,24 @@ Tensor Random(const Shape& shape, uint64_t seed, double low, double high) {
 }
 bool IsOfPositive(std::string_view op) { return op == "Log" || op == "Sqrt" || op == "Pow"; }
 
+TEST_CASE("Neg, Sqrt and Sign give zeros the signs that the plain operators give") {
+  const Tensor zeros = Tensor::From<float>({2}, {0.f, -0.f});
+  const auto is_negative = [&](const std::string& op, const std::string& engine, int64_t i) {
+    const Tensor found = Run(op, engine, {zeros});
+    CHECK(found.data<float>()[i] == 0);
+    return std::signbit(found.data<float>()[i]);
+  };
+  for (const char* engine : {"eigen", "reference"}) {
+    INFO(engine);
+    CHECK(is_negative("Neg", engine, 0));
+    CHECK_FALSE(is_negative("Neg", engine, 1));
+    CHECK_FALSE(is_negative("Sqrt", engine, 0));
+    CHECK(is_negative("Sqrt", engine, 1));
+    CHECK_FALSE(is_negative("Sign", engine, 0));
+    CHECK_FALSE(is_negative("Sign", engine, 1));
+  }
+}
+
 TEST_CASE("the kernels of this backend are chosen before the plain ones, for float32") {
   std::vector<std::string> ops(std::begin(kUnary), std::end(kUnary));
   ops.insert(ops.end(), std::begin(kBinary), std::end(kBinary));

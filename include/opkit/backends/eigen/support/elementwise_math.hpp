@@ -63,7 +63,7 @@ OPKIT_PACKET_FUNCTION(AbsPacket, packet::pabs(x));
 OPKIT_PACKET_FUNCTION(CeilPacket, packet::pceil(x));
 OPKIT_PACKET_FUNCTION(CosPacket, packet::pcos(x));
 OPKIT_PACKET_FUNCTION(FloorPacket, packet::pfloor(x));
-OPKIT_PACKET_FUNCTION(NegPacket, packet::pnegate(x));
+OPKIT_PACKET_FUNCTION(NegPacket, packet::pxor(x, Splat(-0.f)));  // pnegate takes 0 to 0, not -0
 OPKIT_PACKET_FUNCTION(ReciprocalPacket, packet::pdiv(Splat(1), x));
 OPKIT_PACKET_FUNCTION(ReluPacket, Most(x, Splat(0)));
 OPKIT_PACKET_FUNCTION(RoundPacket, packet::print(x));  // p + rint
@@ -72,7 +72,9 @@ OPKIT_PACKET_FUNCTION(SigmoidPacket,
                       packet::pdiv(Splat(1),
                                    packet::padd(Splat(1), packet::pexp(packet::pnegate(x)))));
 OPKIT_PACKET_FUNCTION(SignPacket,
-                      IfNegative(x, Splat(-1), IfNegative(packet::pnegate(x), Splat(1), x)));
+                      IfNegative(x, Splat(-1),
+                                 IfNegative(packet::pnegate(x), Splat(1),
+                                            packet::padd(x, Splat(0)))));  // -0 becomes 0
 OPKIT_PACKET_FUNCTION(ExpPacket, ExpOfAny(x));
 OPKIT_PACKET_FUNCTION(HardSwishPacket,
                       packet::pmul(x, Clamp01(packet::pmadd(x, Splat(1.f / 6), Splat(0.5f)))));
@@ -108,14 +110,15 @@ struct LogPacket {
     return packet::psub(packet::plog(scaled), packet::pand(tiny, Splat(16.63553233f)));
   }
 };
-// Returns infinity for infinity, where Eigen's square root is a NaN.
+// Returns infinity for infinity, where Eigen's square root is a NaN, and -0 for -0, where it is 0.
 struct SqrtPacket {
   explicit SqrtPacket(const float*) {}
   Packet operator()(Packet x) const {
     const Packet tiny = IsBelowNormal(x);
     const Packet root = packet::psqrt(packet::pselect(tiny, packet::pmul(x, Splat(0x1p24f)), x));
     const Packet finite = packet::pselect(tiny, packet::pmul(root, Splat(0x1p-12f)), root);
-    return packet::pselect(packet::pcmp_eq(x, Splat(INFINITY)), x, finite);
+    const Packet signed_root = packet::por(finite, packet::pand(x, Splat(-0.f)));
+    return packet::pselect(packet::pcmp_eq(x, Splat(INFINITY)), x, signed_root);
   }
 };
 // erf(x) as x * P(x^2) / Q(x^2), fitted to erf(x) / x on [0, 3.92]. Beyond 3.92 erf is 1 in float;
