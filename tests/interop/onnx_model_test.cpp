@@ -346,6 +346,30 @@ TEST_CASE("The output of a ZipMap is its tensor of scores, and a warning gives t
         std::vector<int64_t>{1});
 }
 
+TEST_CASE("A ZipMap with another number of labels than of columns is an Error that names it") {
+  for (const bool zipmap_columns : {false, true}) {
+    for (const int count : {1, 3}) {
+      OnnxOptions options = AnyOperator();
+      options.zipmap_columns = zipmap_columns;
+      const Error error = ErrorOf([&] {
+        ParseOnnxModel(OnnxGraph()
+                           .Input("scores", {2, count})
+                           .Node("ZipMap", {"scores"}, {"maps"},
+                                 {onnx_bytes::AttributeProto::Ints("classlabels_int64s", {7, 9})},
+                                 "zip", "ai.onnx.ml")
+                           .Output("maps")
+                           .Model(),
+                       options);
+      });
+      CHECK(error.code() == ErrorCode::kInvalidArgument);
+      CHECK(error.message() ==
+            StrCat("node 'zip' (ai.onnx.ml.ZipMap): a ZipMap has a label for each column, "
+                   "found 2 labels and ",
+                   count, " columns"));
+    }
+  }
+}
+
 TEST_CASE("Attributes that ONNX's own operators do not have are Errors that name the node") {
   const auto model = [](const char* domain) {
     return OnnxGraph()

@@ -226,8 +226,14 @@ class OnnxGraphBuilder {
   void ZipMap(const OperatorDef& def) {
     if (def.inputs().size() != 1 || def.outputs().size() != 1)
       Throw(ErrorCode::kInvalidArgument, "a ZipMap has one input and one output");
+    const std::vector<std::string> names = LabelsOfZipMap(def);
+    const SymbolicShape scores = scope_.ProvenInfoOf(def.inputs()[0]).shape;
+    if (scores.has_rank() && scores.rank() > 0 && scores[-1].is_known() &&
+        scores[-1].value() != static_cast<int64_t>(names.size()))
+      Throw(ErrorCode::kInvalidArgument, "a ZipMap has a label for each column, found ",
+            names.size(), " labels and ", scores[-1].value(), " columns");
     if (context_.options.zipmap_columns && !around_) {
-      SplitZipMap(def);
+      SplitZipMap(def, names);
       return scope_.AddNode(OperatorDef("Identity", def.inputs(), def.outputs()));
     }
     std::string labels;
@@ -237,11 +243,14 @@ class OnnxGraphBuilder {
                "' is the tensor of scores, not maps; its columns are those of the labels", labels));
     scope_.AddNode(OperatorDef("Identity", def.inputs(), def.outputs()));
   }
-  // Makes a value "map.label" of each column of a ZipMap's tensor.
-  void SplitZipMap(const OperatorDef& def) {
+  static std::vector<std::string> LabelsOfZipMap(const OperatorDef& def) {
     auto labels = def.args().Get<std::vector<std::string>>("classlabels_strings", {});
     for (const int64_t label : def.args().Get<std::vector<int64_t>>("classlabels_int64s", {}))
       labels.push_back(StrCat(label));
+    return labels;
+  }
+  // Makes a value "map.label" of each column of a ZipMap's tensor.
+  void SplitZipMap(const OperatorDef& def, const std::vector<std::string>& labels) {
     if (labels.empty()) Throw(ErrorCode::kInvalidArgument, "a ZipMap has labels, found none");
     std::vector<std::string>& columns = zipmaps_.emplace_back(ZipMap{def.outputs()[0], {}}).columns;
     for (const std::string& label : labels) {
