@@ -391,6 +391,25 @@ TEST_CASE("RotaryEmbedding, with places or the place of the first step") {
   CHECK(Run("RotaryEmbedding", {Pattern({1, 1, 2, 4}), List({1}), half, half},
             {A::Int("num_heads", 1), A::Int("rotary_embedding_dim", 2)}) ==
         Near({-2.188, 0.9375, 0.25, -0.75, 0.25, 0.25, -1, 0.75}));
+  CHECK(Run("RotaryEmbedding", {x, One<int64_t>(2), cache, cache}, {}).values ==
+        Run("RotaryEmbedding", {x, List({2}), cache, cache}, {}).values);
+  CHECK(Contains(Refused("RotaryEmbedding", {x, List({0, 1}), cache, cache}, {}),
+                 "its position_ids of rank 1 have 2 elements, not 1"));
+  Executor unknown(
+      Compile(ParseOnnxModel(OnnxGraph()
+                                 .Input("x", {1, 2, 8})
+                                 .Input("places", {"S"}, onnx_bytes::kInt64)
+                                 .Input("cache", {4, 2})
+                                 .Node("RotaryEmbedding", {"x", "places", "cache", "cache"}, {"y"},
+                                       {}, "node", "com.microsoft")
+                                 .Output("y")
+                                 .Model())
+                  .graph));
+  unknown.Run({{"x", x}, {"places", List({2})}, {"cache", cache}});
+  CHECK(Contains(ErrorOf([&] {
+                   unknown.Run({{"x", x}, {"places", List({0, 1})}, {"cache", cache}});
+                 }).message(),
+                 "Reshape"));
   CHECK(Contains(Refused("RotaryEmbedding", {x, List({2}), cache, cache}, {A::Float("scale", 2)}),
                  "its scale is not 1"));
   CHECK(Contains(

@@ -154,7 +154,14 @@ class OnnxAttentionRules {
       heads = size.value() / (2 * half.value());
     }
     std::string places = e.In(1);
-    if (places_shape.rank() == 1) {  // that of the first step
+    if (places_shape.rank() <= 1) {  // that of the first step
+      if (places_shape.rank() == 1) {
+        const Dim extent = places_shape[0];
+        if (extent.is_known() && extent.value() != 1)
+          Throw(ErrorCode::kInvalidArgument, "its position_ids of rank 1 have ", extent.value(),
+                " elements, not 1");
+        places = e.Node("Reshape", {places, e.Ints({})});  // fails for several elements
+      }
       const std::string shape = e.Node("Shape", {e.In(0)});
       const std::string steps_axis = e.Ints({x.rank() == 4 ? 2 : 1});
       const std::string batch_and_steps = e.Node(
