@@ -18,8 +18,8 @@ import tempfile
 import unittest
 import xml.dom.minidom
 
-from onnx_file import (DOUBLE, FLOAT, INT32, INT64, STRING, model, node, read_npy, sequence_info,
-                       tensor, value_info, write_npy)
+from onnx_file import (BOOL, DOUBLE, FLOAT, INT32, INT64, STRING, UINT8, field, model, node,
+                       read_npy, sequence_info, tensor, value_info, write_npy)
 
 DONE, RUN_FAILED, USAGE, BAD_FILE, BAD_MODEL, BAD_INPUT, NO_PLAN = range(7)
 program = libraries = mxnet_libraries = None
@@ -255,6 +255,9 @@ class Run(Cli):
         self.assertIn(b"Executor::Run", (self.folder / "trace.pftrace").read_bytes())
         self.refuses(BAD_FILE, ["run", self.affine(), "--random", "--profile", "no/trace.json"],
                      "no/trace.json")
+        for option in "--profile", "--report":
+            self.refuses(USAGE, ["run", self.affine(), "--random", option, "-"],
+                         option + ": expected the name of a file, found '-'")
 
     def trace(self, name, **times):
         """A trace of another program with events of these durations, in microseconds."""
@@ -348,6 +351,11 @@ class WrongInput(Cli):
         self.refuses(BAD_INPUT, ["run", path, "--input", "x=d.npy"],
                      "input 'x' is float32[N, 3], but d.npy holds float64[2, 3]",
                      ".astype('float32')")
+        words = self.write("words.onnx", model([node("Identity", ["words"], ["same"])],
+                                               [value_info("words", STRING, ["N"])],
+                                               [value_info("same", STRING, ["N"])]))
+        self.refuses(BAD_INPUT, ["run", words, "--input", "words=rank.npy"],
+                     "input 'words' is string[N], but rank.npy holds float32[3]", ".astype(str)")
         for name, found in (("shape.npy", "[2, 4]"), ("rank.npy", "[3]")):
             self.refuses(BAD_INPUT, ["run", path, "--input", "x=" + name],
                          f"input 'x' is float32[N, 3], but {name} holds float32{found}")
@@ -593,6 +601,8 @@ class Bench(Cli):
         self.npy("x.npy", FLOAT, [7, 3], range(21))
         report = json.loads(self.opkit("bench", self.affine(), "--runs", 1, "--input", "x=x.npy"))
         self.assertEqual(report["inputs"], {"x": "float32[7, 3]"})
+        report = json.loads(self.opkit("bench", self.affine(), "--runs", 1, "--random"))
+        self.assertEqual(report["inputs"], {"x": "float32[1, 3]"})
 
     def test_peak_memory_is_that_of_the_process_alone(self):
         """Not what a parent had before it started the program."""
@@ -876,6 +886,9 @@ class BenchCompare(Cli):
         for text in "[]", "{}", '{"benchmarks": {}}', '{"traceEvents": []}':
             self.write("bad.json", text)
             refuses('it has no list "benchmarks"')
+        self.write("bad.json", self.opkit("bench", self.affine(), "--runs", 1))
+        refuses("it is the JSON of opkit bench MODEL, which has no time of a single run",
+                "record opkit run --profile FILE and use opkit trace diff")
         row = {"name": "Add", "real_time": 1}
         for bad, why in ((7, 'an entry of "benchmarks" is no object'),
                          ({"real_time": 1}, "a benchmark has no name"),
@@ -908,6 +921,18 @@ class Inspect(Cli):
         self.assertRegex(out, r"(?m)^  dir/sum:0 +float32\[8, 3\]$")
         self.assertRegex(out, r"(?m)^ +1 +Add +\w+ +float32\[8, 3\] +0\.000 +0\.2 +'adds'")
         self.assertRegex(out, r"arena .* at least \d+, ratio 1\.0000")
+
+    def test_a_cost_that_is_not_known_is_a_dash(self):
+        body = field(2, "body") + b"".join(
+            [field(1, node("Identity", ["go"], ["on"])), field(1, node("Neg", ["x"], ["y"])),
+             field(11, value_info("i", INT64, [])), field(11, value_info("go", BOOL, [])),
+             field(11, value_info("x", FLOAT, [2])), field(12, value_info("on", BOOL, [])),
+             field(12, value_info("y", FLOAT, [2]))])
+        loop = node("Loop", ["n", "", "a"], ["b"]) + field(5, field(1, "body") + field(6, body) +
+                                                           field(20, 5))
+        path = self.write("loop.onnx", model([loop], [value_info("n", INT64, []), value_info("a", FLOAT, [2])],
+                                             [value_info("b", FLOAT, [2])]))
+        self.assertRegex(self.opkit("inspect", path), r"(?m)^ +0 +Loop +reference +float32\[2\] +- +- ")
 
     def test_costs_beyond_a_count_of_bytes_do_not_wrap(self):
         def moved(extent, *nodes):
@@ -1738,6 +1763,17 @@ class Compare(Cli):
         self.assertIn("no value differs beyond atol 1e-05 + rtol 0.001", out)
         out = self.opkit("compare", self.affine(), "--random", "--backends", "reference")
         self.assertIn("3 of them of the same kernel", out)
+        self.assertNotIn("no value differs", out)
+        self.assertRegex(self.stderr, r"\Aopkit: nothing was checked: each value had the same kernel "
+                         r"in both runs; give another backend with --with .*\n\Z")
+
+
+    def test_a_kernel_with_a_variant_is_of_its_backend(self):
+        path = self.write("product.onnx", model(
+            [node("MatMulInteger", ["x", "w"], ["y"])], [value_info("x", UINT8, [2, 16])],
+            [value_info("y", INT32, [2, 16])], [tensor("w", UINT8, [16, 16], [1] * 256)]))
+        self.assertRegex(self.opkit("compare", path, "--random"), "reference .*constant B")
+        self.assertNotIn("no backend of --with", self.stderr)
 
     def test_a_model_without_nodes(self):
         path = self.write("m.onnx", model([], [value_info("x", FLOAT, [2])], [value_info("x", FLOAT, [2])]))
@@ -1745,8 +1781,9 @@ class Compare(Cli):
 
     def test_values_that_no_trusted_backend_made_are_named(self):
         self.opkit("compare", self.affine(), "--random", *self.library, "--with", "good", code=0)
-        self.assertEqual(self.stderr, "opkit: no backend of --with has a kernel for 2 values; other "
-                         "backends computed them: Mul by eigen, Add 'adds' by eigen\n")
+        self.assertTrue(self.stderr.endswith(
+            "opkit: no backend of --with has a kernel for 2 values; other backends computed them: "
+            "Mul by eigen, Add 'adds' by eigen\n"), self.stderr)
 
     def test_the_first_node_that_differs(self):
         arguments = ["compare", self.affine(), "--input", "x=x.npy", *self.library]
@@ -1814,6 +1851,8 @@ class Compare(Cli):
         for value in ("-1", "nan", "much"):
             self.refuses(USAGE, ["compare", self.affine(), "--random", "--rtol", value], "--rtol")
         self.refuses(BAD_INPUT, ["compare", self.affine()], "give --input x=FILE.npy, or --random")
+        self.refuses(USAGE, ["compare", "a.onnx", "b.onnx", "--random"], "unexpected argument 'b.onnx'",
+                     "compare takes one model; to compare two models, run both with --output-dir")
 
 
 class CommandLine(Cli):
@@ -1830,6 +1869,12 @@ class CommandLine(Cli):
         self.assertIn("branches of an If are not checked",
                       " ".join(self.opkit("run", "--help").split()))
         self.assertRegex(self.opkit("--version"), r"\Aopkit \d+\.\d+\.\d+\n\Z")
+
+    def test_help_is_a_command_too(self):
+        for words in [], ["run"], ["bench", "compare"]:
+            self.assertEqual(self.opkit("help", *words), self.opkit(*words, "--help"))
+        self.refuses(USAGE, ["help", "rnu"], "opkit has no command 'rnu'; did you mean 'run'?")
+        self.refuses(USAGE, ["help", "bench", "models"], "opkit bench has no command 'models'")
 
     def test_what_is_not_understood(self):
         self.refuses(USAGE, [], "expected a command: run, bench, bench-op, tune, inspect, plan, ops, build, export, lib, check")

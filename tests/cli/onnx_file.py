@@ -3,9 +3,9 @@ import ast
 import pathlib
 import struct
 
-FLOAT, INT32, INT64, STRING, DOUBLE = 1, 6, 7, 8, 11
-CODES = {FLOAT: "<f4", INT32: "<i4", INT64: "<i8", DOUBLE: "<f8"}
-LETTERS = {"<f4": "f", "<i4": "i", "<i8": "q", "<f8": "d"}
+FLOAT, UINT8, INT32, INT64, STRING, BOOL, DOUBLE = 1, 2, 6, 7, 8, 9, 11
+CODES = {FLOAT: "<f4", UINT8: "|u1", INT32: "<i4", INT64: "<i8", DOUBLE: "<f8"}
+LETTERS = {"<f4": "f", "|u1": "B", "<i4": "i", "<i8": "q", "<f8": "d"}
 
 
 def varint(value):

@@ -154,6 +154,8 @@ void AddBenchCommand(CLI::App& program) {
   AddModelOptions(*app, &command->model);
   AddTunedOptions(*app, &command->model);
   AddInputOptions(*app, &command->model);
+  app->add_flag("--random")
+      ->description("Changes nothing: inputs that are not given are random in any case");
   CLI::Option* seconds =
       app->add_option("--seconds", command->seconds,
                       "Sets the duration of the measurement; at least 5 runs are measured")

@@ -34,7 +34,12 @@ void AddBenchCompareCommand(CLI::App& bench) {
       "  opkit bench compare old.json new.json --fail-above 5\n\n"
       "Programs that write such files:\n"
       "  opkit bench-op Relu --input float32:1000 --json old.json\n"
-      "  ./my_bench --benchmark_repetitions=20 --benchmark_out=old.json");
+      "  ./my_bench --benchmark_repetitions=20 --benchmark_out=old.json\n\n"
+      "The JSON of opkit bench MODEL is no such file: it has no time of a single run. To compare\n"
+      "two versions of a model:\n"
+      "  opkit run old.onnx --random --repeat 50 --profile old.json\n"
+      "  opkit run new.onnx --random --repeat 50 --profile new.json\n"
+      "  opkit trace diff old.json new.json");
   app->callback([command, &bench] {
     for (const CLI::Option* one : bench.get_options())
       if (one->count() > 0)

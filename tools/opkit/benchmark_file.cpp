@@ -33,6 +33,9 @@ std::vector<NamedTimes> ReadBenchmarkTimes(const std::string& path) {
   const json all = json::parse(BytesOf(file), nullptr, false);
   if (all.is_discarded()) throw bad("it is no JSON at all, or a part of one");
   const auto list = all.is_object() ? all.find("benchmarks") : all.end();
+  if (all.is_object() && list == all.end() && all.contains("median_ms"))
+    throw bad("it is the JSON of opkit bench MODEL, which has no time of a single run",
+              "for a model, record opkit run --profile FILE and use opkit trace diff");
   if (!all.is_object() || list == all.end() || !list->is_array())
     throw bad("it has no list \"benchmarks\"");
   std::vector<NamedTimes> out;

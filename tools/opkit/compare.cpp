@@ -44,13 +44,16 @@ ModelOptions Trusted(const CompareCommand& command) {
   return options;
 }
 
+// Returns the backend of a kernel's name: "eigen" for "eigen winograd".
+std::string BackendOf(const std::string& kernel) { return kernel.substr(0, kernel.find(' ')); }
+
 // Names the nodes whose expected values come from a backend that --with does not name: no trusted
 // backend has a kernel for them.
 void TellUntrusted(const RunComparison& runs, const std::vector<std::string>& with) {
   constexpr size_t kShown = 3;
   std::vector<std::string> nodes;
   for (const ComparedValue& value : runs.values)
-    if (std::ranges::count(with, value.expected_backend) == 0)
+    if (std::ranges::count(with, BackendOf(value.expected_backend)) == 0)
       nodes.push_back(Printable(value.node + " by " + value.expected_backend));
   if (nodes.empty()) return;
   const std::string count = Counted(nodes.size(), "value");
@@ -60,6 +63,11 @@ void TellUntrusted(const RunComparison& runs, const std::vector<std::string>& wi
   std::fprintf(
       stderr, "opkit: no backend of --with has a kernel for %s; other backends computed them: %s\n",
       count.c_str(), list.c_str());
+}
+
+// False if the runs had the same kernels everywhere, so that equal values prove nothing.
+bool HasTwoKernels(const RunComparison& runs) {
+  return runs.values.empty() || !std::ranges::all_of(runs.values, &ComparedValue::same_kernel);
 }
 
 void Compare(CompareCommand& command) {
@@ -74,8 +82,15 @@ void Compare(CompareCommand& command) {
   command.tolerances.node_by_node = !command.end_to_end;
   const RunComparison runs = CompareRuns(plan, trusted, inputs, command.tolerances);
   std::string text = ToString(runs);
-  if (!runs.same()) text.resize(text.size() - runs.Verdict().size() - 1);  // it is the error's text
+  const bool checked = HasTwoKernels(runs);
+  // The verdict of runs that differ is the error's text.
+  if (!runs.same() || !checked) text.resize(text.size() - runs.Verdict().size() - 1);
   WriteFile("-", text);
+  if (runs.same() && !checked)
+    std::fputs(
+        "opkit: nothing was checked: each value had the same kernel in both runs; give another "
+        "backend with --with or --backends, or --with onnxruntime\n",
+        stderr);
   if (trusted_options.partition.partitioners.empty()) TellUntrusted(runs, command.with);
   if (!runs.same()) throw Failure(ExitCode::kRunFailed, runs.Verdict());
 }
@@ -109,9 +124,10 @@ void AddCompareCommand(CLI::App& program) {
                 "the values of the first run, so that only nodes with another result differ");
   app->footer(
       "The exit code is 1 if a value differs. Integers, bools and strings must be equal; NaN "
-      "equals "
-      "NaN.\nThe elements of sequences are compared one by one.\n"
-      "Values inside the bodies of If and Subgraph and inside fused kernels are not compared.\n\n"
+      "equals NaN.\n"
+      "The elements of sequences are compared one by one.\n"
+      "Values inside the bodies of If, Loop, Scan and Subgraph and inside fused kernels are not\n"
+      "compared.\n\n"
       "Examples:\n"
       "  opkit compare model.onnx --input x=x.npy\n"
       "  opkit compare model.onnx --random --backends eigen,reference --with reference\n"

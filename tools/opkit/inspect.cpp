@@ -94,8 +94,9 @@ std::string Nodes(const Plan& plan) {
     flops += static_cast<double>(cost.flops);
     moved += bytes;
     table.Add({StrCat(node), def.type(), plan.choice(node).name(),
-               Printable(OutputTypes(plan, def)), Fixed(static_cast<double>(cost.flops) * 1e-6, 3),
-               Fixed(bytes / 1024, 1), ValuesOf(def)});
+               Printable(OutputTypes(plan, def)),
+               cost.flops > 0 ? Fixed(static_cast<double>(cost.flops) * 1e-6, 3) : "-",
+               bytes > 0 ? Fixed(bytes / 1024, 1) : "-", ValuesOf(def)});
   }
   std::string out =
       Heading("nodes") + table.Format(true, stdout) +

@@ -2,8 +2,10 @@
 // operator libraries, from a shell. Each command is one file; program.hpp, model.hpp and timing.hpp
 // hold what the commands share.
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <new>
 
+#include "file.hpp"
 #include "opkit/base/suggest.hpp"
 #include "opkit/version.hpp"
 #include "program.hpp"
@@ -16,8 +18,8 @@ constexpr const char* kFooter = R"(Examples:
   opkit inspect model.onnx                         show a model's nodes and costs
   opkit run model.onnx --input x=x.npy --output-dir out
   opkit bench model.onnx --threads 2 > bench.json
-  opkit bench compare old.json new.json            find benchmarks that got slower
   opkit bench-op Relu --input float32:1x64x56x56   compare an operator's kernels
+  opkit bench compare old.json new.json            compare two files of bench-op
   opkit plan buffers.csv --capacity 1048576 -o planned.csv
   opkit ops Conv                                   document an operator
   opkit build my_ops.cc -o libmy_ops.so            compile a library of operators
@@ -74,6 +76,10 @@ Failure WrongUsage(const CLI::App& program, const CLI::ParseError& error) {
       for (const CLI::App* one : command.get_subcommands({})) known.push_back(one->get_name());
     } else if (flag[0] != '-') {
       what = "unexpected argument '" + unknown[0] + "' of " + name;
+      if (name == "compare")
+        hint =
+            "compare takes one model; to compare two models, run both with --output-dir and "
+            "compare the .npy files";
     } else {
       what = (at_top ? "there is" : name + " has") + std::string(" no option '") + flag + "'";
       for (const CLI::Option* one : command.get_options())
@@ -87,6 +93,42 @@ Failure WrongUsage(const CLI::App& program, const CLI::ParseError& error) {
       what += (what.back() == ' ' ? "" : ", ") + one->get_name();
   }
   return Failure(ExitCode::kUsage, what, hint);
+}
+
+// Prints what `opkit WORDS --help` prints. Throws a Failure (kUsage) for an unknown command.
+void PrintHelp(const CLI::App& program, const std::vector<std::string>& words) {
+  const CLI::App* app = &program;
+  std::string name = program.get_name();
+  for (const std::string& word : words) {
+    std::vector<std::string> known;
+    const CLI::App* named = nullptr;
+    for (const CLI::App* one : app->get_subcommands({})) {
+      known.push_back(one->get_name());
+      if (one->get_name() == word) named = one;
+    }
+    if (!named) {
+      const std::string nearest = opkit::NearestName(word, known);
+      throw Failure(
+          ExitCode::kUsage, name + " has no command '" + word + "'",
+          nearest.empty() ? "see '" + name + " --help'" : "did you mean '" + nearest + "'?");
+    }
+    app = named;
+    name += " " + word;
+  }
+  // CLI::App::help would print the help of the command `help`.
+  WriteFile("-", app->get_formatter()->make_help(app, name, CLI::AppFormatMode::Normal));
+}
+
+void AddHelpCommand(CLI::App& program) {
+  auto words = std::make_shared<std::vector<std::string>>();
+  CLI::App* app = program.add_subcommand("help", "Print the help of a command");
+  app->add_option("COMMAND", *words, "The command; without it, all commands are listed")
+      ->option_text("...");
+  app->footer(
+      "Examples:\n"
+      "  opkit help run\n"
+      "  opkit help bench compare");
+  app->callback([words, &program] { PrintHelp(program, *words); });
 }
 
 int Report(const Failure& failure) {
@@ -128,6 +170,7 @@ int Main(int argc, char** argv) {
   AddTraceCommand(program);
   AddPartitionCommand(program);
   AddCompareCommand(program);
+  AddHelpCommand(program);
   try {
     Run(program, argc, argv);
     return 0;

@@ -79,6 +79,11 @@ Tensor ReadElements(const std::string& files, const TensorInfo& info) {
   return MakeOptional(elements[0]);
 }
 
+// Returns the call of NumPy that makes an array of this dtype.
+std::string AsType(DType dtype) {
+  return dtype == DType::kString ? ".astype(str)" : StrCat(".astype('", dtype, "')");
+}
+
 // Finds the tensor or the shape of each input.
 class InputResolver {
  public:
@@ -166,7 +171,7 @@ class InputResolver {
     if (input.info.dtype != DType::kUndefined && input.info.dtype != tensor.dtype())
       throw Failure(ExitCode::kBadInput,
                     StrCat("input '", input.name, "' is ", ToString(input.info), ", but ", found),
-                    StrCat("convert it, in Python with .astype('", input.info.dtype, "')"));
+                    "convert it, in Python with " + AsType(input.info.dtype));
     Bind(setting.input, tensor.shape(), found);
     tensors_[setting.input] = tensor;
   }
@@ -180,7 +185,7 @@ class InputResolver {
       throw Failure(ExitCode::kBadInput,
                     StrCat("input '", input.name, "' is ", ToString(input.info),
                            ", but the files are ", ToString(found)),
-                    StrCat("convert them, in Python with .astype('", input.info.element, "')"));
+                    "convert them, in Python with " + AsType(input.info.element));
     Bind(setting.input, value.shape(), StrCat("the files are ", ToString(found)));
     tensors_[setting.input] = value;
   }

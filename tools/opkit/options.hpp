@@ -47,6 +47,13 @@ inline CLI::Validator Number(double lowest, bool allowed, double highest,
 inline CLI::Validator NotNegative() {
   return Number(0, true, std::numeric_limits<double>::max(), "of 0 or more");
 }
+// Accepts each text but "-", for a file that cannot be written to standard output.
+inline CLI::Validator FileName() {
+  const auto check = [](const std::string& text) -> std::string {
+    return text == "-" ? "expected the name of a file, found '-'" : "";
+  };
+  return CLI::Validator(check, "");
+}
 // Accepts at most a million seconds.
 inline CLI::Validator Seconds() { return Number(0, false, 1e6, "of seconds above 0"); }
 

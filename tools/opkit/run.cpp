@@ -315,6 +315,7 @@ void AddRunCommand(CLI::App& program) {
                   "Writes a trace of the runs for https://ui.perfetto.dev: as JSON, or in "
                   "Perfetto's smaller binary format if the name ends with .pftrace, or as a web "
                   "page if it ends with .html")
+      ->check(FileName())
       ->option_text("FILE");
   app->add_option(
          "--counters", command->counters,
@@ -324,6 +325,7 @@ void AddRunCommand(CLI::App& program) {
   app->add_option("--report", command->report,
                   "Writes a web page about the runs: a timeline, a table, the graph coloured by "
                   "time, its memory, and the subgraphs of partitioners")
+      ->check(FileName())
       ->option_text("FILE.html");
   AddMeasurePeakOption(*app, &command->measure_peak);
   app->footer(

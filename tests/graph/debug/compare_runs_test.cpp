@@ -148,6 +148,19 @@ TEST_CASE("node by node, in other layouts and in place") {
   for (size_t i = 0; i < 5; ++i) CHECK(runs.values[i].differs == (i == 1));
 }
 
+TEST_CASE("a value that another operator makes is of that operator") {
+  const Plan plan = Compile(Begin({Scale("X", "Y", 1)}));
+  const RunComparison runs = CompareRuns(plan, Compile(Begin({Relu("X", "Y")})), {kX});
+  REQUIRE(runs.values.size() == 1);
+  CHECK(runs.values[0].expected_backend == "reference");
+  CHECK(runs.values[0].expected_operator == "Relu");
+  CHECK(Contains(ToString(runs), "Y      Scale  reference  Relu of reference  "));
+  const RunComparison wrong = CompareRuns(plan, Compile(Begin({Relu("X", "Y")})),
+                                          {{"X", Tensor::From<float>({2, 2}, {1, 2, 3, -4})}});
+  CHECK(Contains(wrong.Verdict(), ": -4 by reference, expected 0 by Relu of reference"));
+  CHECK(CompareRuns(plan, plan, {kX}).values[0].expected_operator.empty());
+}
+
 TEST_CASE("tolerances decide which elements differ") {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -24,9 +24,10 @@ struct CompareRunsOptions {
 struct ComparedValue {
   std::string name;
   std::string node;  // "Conv 'c1'": the node that makes it in the first plan
-  // The backends that computed it. If the expected plan has another operator for the node,
-  // expected_backend is the name of that operator.
+  // The kernels that computed it: the backend, and the kernel's variant if it has one.
   std::string backend, expected_backend;
+  // The operator that makes it in the expected plan, if that is another one than in the first plan.
+  std::string expected_operator = {};
   bool same_kernel = false;  // both runs used the same kernel
   bool differs = false;
   int64_t elements = 0;

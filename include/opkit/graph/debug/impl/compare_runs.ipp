@@ -162,6 +162,12 @@ inline std::string WithoutControls(std::string text) {
     if (static_cast<unsigned char>(c) < 32 || c == 127) c = ' ';
   return text;
 }
+// Returns "reference", or "Relu of reference" if the expected plan has another operator.
+inline std::string ExpectedBy(const ComparedValue& value) {
+  return value.expected_operator.empty()
+             ? value.expected_backend
+             : StrCat(value.expected_operator, " of ", value.expected_backend);
+}
 inline std::string ShortNumber(double number) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", number);
@@ -197,8 +203,8 @@ OPKIT_INLINE RunComparison CompareRuns(const Plan& plan, const Plan& expected,
     compared.name = value.name;
     compared.node = def.name().empty() ? def.type() : StrCat(def.type(), " '", def.name(), "'");
     compared.backend = choice.name();
-    compared.expected_backend =
-        def.type() == other_def.type() ? other_choice.name() : other_def.type();
+    compared.expected_backend = other_choice.name();
+    if (def.type() != other_def.type()) compared.expected_operator = other_def.type();
     compared.same_kernel = choice.kernel == other_choice.kernel &&
                            choice.config_number == other_choice.config_number &&
                            def.subgraphs().empty();  // kernels in a body may differ
@@ -221,7 +227,7 @@ OPKIT_INLINE std::string ToString(const RunComparison& runs) {
     const bool is_compared = !value.differs || value.different > 0;
     const bool has_distance = !value.differs || value.max_abs > 0;
     lines.push_back({detail::WithoutControls(value.name), detail::WithoutControls(value.node),
-                     value.backend, value.expected_backend,
+                     value.backend, detail::ExpectedBy(value),
                      has_distance ? detail::ShortNumber(value.max_abs) : "",
                      has_distance ? detail::ShortNumber(value.max_rel) : "",
                      !value.differs ? "-"
@@ -246,7 +252,7 @@ OPKIT_INLINE std::string RunComparison::Verdict() const {
   return detail::WithoutControls(
       StrCat("the first value that differs beyond ", beyond, " is '", first.name, "' of node ",
              first.node, StrCat(where, ": ", first.found, " by ", first.backend, ", expected "),
-             first.expected, StrCat(" by ", first.expected_backend)));
+             first.expected, StrCat(" by ", detail::ExpectedBy(first))));
 }
 
 }}  // namespace opkit
