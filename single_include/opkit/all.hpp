@@ -17643,9 +17643,10 @@ struct CompareRunsOptions {
 struct ComparedValue {
   std::string name;
   std::string node;  // "Conv 'c1'": the node that makes it in the first plan
-  // The backends that computed it. If the expected plan has another operator for the node,
-  // expected_backend is the name of that operator.
+  // The kernels that computed it: the backend, and the kernel's variant if it has one.
   std::string backend, expected_backend;
+  // The operator that makes it in the expected plan, if that is another one than in the first plan.
+  std::string expected_operator = {};
   bool same_kernel = false;  // both runs used the same kernel
   bool differs = false;
   int64_t elements = 0;
@@ -41351,6 +41352,12 @@ inline std::string WithoutControls(std::string text) {
     if (static_cast<unsigned char>(c) < 32 || c == 127) c = ' ';
   return text;
 }
+// Returns "reference", or "Relu of reference" if the expected plan has another operator.
+inline std::string ExpectedBy(const ComparedValue& value) {
+  return value.expected_operator.empty()
+             ? value.expected_backend
+             : StrCat(value.expected_operator, " of ", value.expected_backend);
+}
 inline std::string ShortNumber(double number) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", number);
@@ -41386,8 +41393,8 @@ OPKIT_INLINE RunComparison CompareRuns(const Plan& plan, const Plan& expected,
     compared.name = value.name;
     compared.node = def.name().empty() ? def.type() : StrCat(def.type(), " '", def.name(), "'");
     compared.backend = choice.name();
-    compared.expected_backend =
-        def.type() == other_def.type() ? other_choice.name() : other_def.type();
+    compared.expected_backend = other_choice.name();
+    if (def.type() != other_def.type()) compared.expected_operator = other_def.type();
     compared.same_kernel = choice.kernel == other_choice.kernel &&
                            choice.config_number == other_choice.config_number &&
                            def.subgraphs().empty();  // kernels in a body may differ
@@ -41410,7 +41417,7 @@ OPKIT_INLINE std::string ToString(const RunComparison& runs) {
     const bool is_compared = !value.differs || value.different > 0;
     const bool has_distance = !value.differs || value.max_abs > 0;
     lines.push_back({detail::WithoutControls(value.name), detail::WithoutControls(value.node),
-                     value.backend, value.expected_backend,
+                     value.backend, detail::ExpectedBy(value),
                      has_distance ? detail::ShortNumber(value.max_abs) : "",
                      has_distance ? detail::ShortNumber(value.max_rel) : "",
                      !value.differs ? "-"
@@ -41435,7 +41442,7 @@ OPKIT_INLINE std::string RunComparison::Verdict() const {
   return detail::WithoutControls(
       StrCat("the first value that differs beyond ", beyond, " is '", first.name, "' of node ",
              first.node, StrCat(where, ": ", first.found, " by ", first.backend, ", expected "),
-             first.expected, StrCat(" by ", first.expected_backend)));
+             first.expected, StrCat(" by ", detail::ExpectedBy(first))));
 }
 
 }}  // namespace opkit
@@ -44083,13 +44090,12 @@ class QuantizedNodeMerger : NodePass {
     const int node = value < 0 || view_.IsRewritten(value) ? -1 : view_.producer(value);
     if (node < 0 || !Is(node, "DequantizeLinear")) return {};
     const int from = Input(node, 0);
-    DType dtype = DType::kUndefined;
-    if (const Tensor* known = Known(from))
-      dtype = known->dtype();
-    else if (Input(node, 2) < 0)
-      if (const GraphTypes* const types = Types()) dtype = (*types)[from].dtype;
+    const GraphTypes* const types = Types();
+    if (!types) return {};  // Compile reports the error
+    const DType dtype = (*types)[from].dtype;
     auto found = ReadScale(node, dtype);
-    if (found) found->value = from;
+    if (!found || (dtype != DType::kUndefined && dtype != found->dtype)) return {};
+    found->value = from;
     return found;
   }
   std::optional<Integers> DequantizedBytes(int value) {
@@ -44102,6 +44108,23 @@ class QuantizedNodeMerger : NodePass {
     auto found = DequantizedBytes(Input(node, i));
     if (found && !found->HasOneScale()) found.reset();
     return found;
+  }
+  // Returns the shape of a value, which has no rank if it is unknown.
+  SymbolicShape ShapeOf(int value) {
+    if (const Tensor* known = Known(value)) return known->shape();
+    if (const GraphTypes* const types = Types()) return (*types)[value].shape;
+    return {};
+  }
+  // Returns the extent of an axis of weights, the number of products in each sum; 0 if unknown.
+  double ProductsOf(const Integers& weights, int axis) {
+    const SymbolicShape shape = ShapeOf(weights.value);
+    if (!shape.has_rank() || shape.rank() == 0) return 0;
+    const Dim extent = shape[shape.rank() == 1 ? 0 : axis];
+    return extent.is_known() ? static_cast<double>(extent.value()) : 0;
+  }
+  // True if a sum of so many products of two bytes, and a bias, cannot wrap around.
+  static bool FitsInt32(double products, double bias = 0) {
+    return products * 255 * 255 + std::fabs(bias) <= (std::numeric_limits<int32_t>::max)();
   }
   // Returns the integers of weights with one scale, or one for each index of an axis. The axis is
   // counted from the end if it is negative.
@@ -44174,10 +44197,16 @@ class QuantizedNodeMerger : NodePass {
     const auto x = Activations(node, 0), w = Weights(node, 1, 0);
     const auto q = x && w ? QuantizerOf(node) : std::nullopt;
     if (!q || !MayReplace(node, "QLinearConv")) return;
+    const SymbolicShape kernels = ShapeOf(w->value);
+    double products = 1;
+    for (int axis = 1; kernels.has_rank() && axis < kernels.rank(); ++axis)
+      if (kernels[axis].is_known()) products *= static_cast<double>(kernels[axis].value());
+    if (!FitsInt32(products)) return;
     std::vector<std::string> bias;
     if (Input(node, 2) >= 0) {
       const auto numbers = Numbers(Input(node, 2));
-      const auto rounded = numbers ? Rounded(*numbers, *x, *w, q->result.Scale()) : std::nullopt;
+      const auto rounded =
+          numbers ? Rounded(*numbers, *x, *w, q->result.Scale(), products) : std::nullopt;
       if (!rounded) return;
       bias.push_back(AddConstant(q->node, "@B", *rounded));
     }
@@ -44186,14 +44215,14 @@ class QuantizedNodeMerger : NodePass {
   // Returns a bias as int32 in steps of x's scale times w's; nullopt if a number is too far from a
   // step, or int32 does not hold it.
   static std::optional<Tensor> Rounded(const std::vector<double>& bias, const Integers& x,
-                                       const Integers& w, float y_scale) {
+                                       const Integers& w, float y_scale, double products) {
     const auto count = static_cast<int64_t>(bias.size());
     if (!w.HasOneScale() && w.scale->numel() != count) return {};
     Tensor rounded(Shape{count}, DType::kInt32);
     for (int64_t i = 0; i < count; ++i) {
       const double step = double{x.Scale()} * w.Scale(i);
       const double steps = std::nearbyint(bias[Index(i)] / step);
-      if (!(std::fabs(steps) <= (std::numeric_limits<int32_t>::max)()) ||
+      if (!FitsInt32(products, steps) ||
           !(std::fabs(steps * step - bias[Index(i)]) <= y_scale / 16))
         return {};
       rounded.mutable_data<int32_t>()[i] = static_cast<int32_t>(steps);
@@ -44202,7 +44231,7 @@ class QuantizedNodeMerger : NodePass {
   }
   void LookAtMatMul(int node) {
     const auto a = Activations(node, 0), b = Weights(node, 1, -1);
-    if (!a || !b) return;
+    if (!a || !b || !FitsInt32(ProductsOf(*b, -2))) return;
     const auto q = QuantizerOf(node);
     if (q && MayReplace(node, "QLinearMatMul"))
       return ReplaceByQLinear(node, "QLinearMatMul", *a, *b, *q, {});
@@ -44215,8 +44244,8 @@ class QuantizedNodeMerger : NodePass {
     const Tensor* known = b ? Known(b->value) : nullptr;
     const bool has_bias = Input(node, 2) >= 0;
     if (!a || !known || known->rank() != 2 || args.Get<int64_t>("transA", 0) != 0 ||
-        args.Get<float>("alpha", 1) != 1 || (has_bias && args.Get<float>("beta", 1) != 1) ||
-        !MayReplace(node, kToFloat))
+        !FitsInt32(ProductsOf(*b, turned ? 1 : 0)) || args.Get<float>("alpha", 1) != 1 ||
+        (has_bias && args.Get<float>("beta", 1) != 1) || !MayReplace(node, kToFloat))
       return;
     std::string bias;
     if (has_bias) {
