@@ -6,8 +6,8 @@
 
 namespace element_sum_test { namespace {
 
-using opkit::detail::SumType;
 using opkit::detail::ElementOfSum;
+using opkit::detail::SumType;
 using opkit::detail::ToSum;
 
 TEST_CASE("floating-point numbers are summed in double and rounded once") {

@@ -163,7 +163,9 @@ class QLinearBinaryOp final : public StandardOperator {
     const Tensor &a = DenseInput(0), &b = DenseInput(3);
     ByteTypes::Visit(a.dtype(), [&]<class T>() {
       static const detail::CombineLoop<T> combine = detail::CombineLoops<T, kIsProduct>()[0];
-      const auto zero = [&](int i) { return HasInput(i) ? *DenseInput(i).template data<T>() : T{0}; };
+      const auto zero = [&](int i) {
+        return HasInput(i) ? *DenseInput(i).template data<T>() : T{0};
+      };
       const BroadcastLoop loop(y->shape(), {&a.shape(), &b.shape()});
       const detail::QuantizedElements<T> left{a.data<T>(), loop.step(0), Scale(1), zero(2)};
       const detail::QuantizedElements<T> right{b.data<T>(), loop.step(1), Scale(4), zero(5)};
