@@ -129,7 +129,7 @@ class OnnxGraphBuilder {
     std::string name = output.name;
     Find(name);
     if (!around_) {
-      if (const auto zipped = std::ranges::find(zipmaps_, name, &ZipMap::output);
+      if (const auto zipped = std::ranges::find(zipmaps_, name, &ZipMapColumns::output);
           zipped != zipmaps_.end()) {
         for (const std::string& column : zipped->columns) graph().AddOutput(column);
         context_.model.about.output_types.resize(graph().outputs().size());
@@ -252,7 +252,8 @@ class OnnxGraphBuilder {
   // Makes a value "map.label" of each column of a ZipMap's tensor.
   void SplitZipMap(const OperatorDef& def, const std::vector<std::string>& labels) {
     if (labels.empty()) Throw(ErrorCode::kInvalidArgument, "a ZipMap has labels, found none");
-    std::vector<std::string>& columns = zipmaps_.emplace_back(ZipMap{def.outputs()[0], {}}).columns;
+    std::vector<std::string>& columns =
+        zipmaps_.emplace_back(ZipMapColumns{def.outputs()[0], {}}).columns;
     for (const std::string& label : labels) {
       const auto place = Tensor::Scalar(static_cast<int64_t>(columns.size()));
       columns.push_back(scope_.FreshName(StrCat(def.outputs()[0], ".", label)));
@@ -347,7 +348,7 @@ class OnnxGraphBuilder {
     return out;
   }
 
-  struct ZipMap {
+  struct ZipMapColumns {
     std::string output;
     std::vector<std::string> columns;  // the values that take its place
   };
@@ -359,7 +360,7 @@ class OnnxGraphBuilder {
   OnnxScope scope_;
   NameIndex local_;  // values made here, and outer values that have become inputs or constants
   std::vector<std::string> captures_;
-  std::vector<ZipMap> zipmaps_;
+  std::vector<ZipMapColumns> zipmaps_;
   std::vector<const OnnxValueProto*> defaults_;  // inputs that are initializers, too
 };
 
