@@ -193,7 +193,7 @@ class LinearAttentionGradientOp final : public StandardOperator {
     scale_ = given_scale_ != 0 ? static_cast<double>(given_scale_)
                                : 1 / std::sqrt(static_cast<double>(size_));
     ParallelFor(Input(0).dim(0), [&](int64_t sequence) {
-      for (int64_t head = 0; head < heads_; ++head) Run(sequence, head);
+      for (int64_t head = 0; head < heads_; ++head) RunHead(sequence, head);
     });
     for (int o = 0; o < OutputSize(); ++o) {
       if (!HasOutput(o)) continue;
@@ -246,7 +246,7 @@ class LinearAttentionGradientOp final : public StandardOperator {
   }
   double Beta(const Place& place) const { return beta_row_ > 0 ? At(kBeta, place.beta) : 1; }
 
-  void Run(int64_t sequence, int64_t head) {
+  void RunHead(int64_t sequence, int64_t head) {
     const int64_t count = size_ * value_size_, first = (sequence * heads_ + head) * count;
     Numbers state(static_cast<size_t>(count)), slope = state;
     for (int64_t i = 0; i < count; ++i) {

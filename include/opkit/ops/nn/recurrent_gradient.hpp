@@ -177,7 +177,7 @@ class RecurrentGradientOp final : public RecurrentOpBase<Layer> {
     std::vector<std::vector<double>> to_x(static_cast<size_t>(d), slopes_[Base::kX]);
     ParallelFor(d, [&](int64_t direction) {
       for (int64_t sequence = 0; sequence < sizes.batch; ++sequence)
-        Run(sizes, direction, sequence, to_x[detail::Index(direction)]);
+        RunSequence(sizes, direction, sequence, to_x[detail::Index(direction)]);
     });
     for (const std::vector<double>& one : to_x)
       for (size_t i = 0; i < one.size(); ++i) slopes_[Base::kX][i] += one[i];
@@ -198,8 +198,8 @@ class RecurrentGradientOp final : public RecurrentOpBase<Layer> {
   enum { kSlopeY = 8, kSlopeH, kSlopeC };
 
   // Runs one sequence in one direction forward, then back.
-  void Run(const RecurrentSizes& sizes, int64_t direction, int64_t sequence,
-           std::vector<double>& to_x) {
+  void RunSequence(const RecurrentSizes& sizes, int64_t direction, int64_t sequence,
+                   std::vector<double>& to_x) {
     const int64_t n = sizes.hidden, rows = Base::kGates * n;
     const int64_t length = lengths_[detail::Index(sequence)];
     if (length == 0) return;
