@@ -444,7 +444,8 @@ inline void ReorderRows(const BlockedLayout& layout, const float* a, int64_t row
     std::vector<float> padded(Index(width));
     for (int64_t row = begin; row < end; ++row) {
       std::copy_n(a + row * k, k, padded.data());
-      float *sums = out.sums.data() + row * lanes, *scales = out.scales.data() + row * lanes;
+      float* sums = out.sums.data() + row * lanes;
+      float* scales = as_bytes ? out.scales.data() + row * lanes : nullptr;
       for (int64_t first = 0; as_bytes && first < width; first += block) {
         const int64_t last = (std::min)(first + block, width);
         std::fill(scales + first / of_lane, scales + last / of_lane,
