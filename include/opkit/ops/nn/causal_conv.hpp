@@ -45,7 +45,7 @@ inline void InferCausalConv(InferenceContext& c) {
   if (c.num_outputs() > 1) c.SetOutput(1, c.input_dtype(0), {batch, channels, past});
 }
 
-// One node computes the gradients of all inputs.
+// The operator CausalConvGradient computes the gradients of all inputs together.
 OPKIT_NODE_GRADIENT(CausalConvWithState) {
   const auto slope = [&](int o) {
     return o < static_cast<int>(Def().outputs().size()) && !GradOut(o).IsEmpty() ? GO(o)

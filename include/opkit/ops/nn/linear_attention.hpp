@@ -70,7 +70,7 @@ inline void InferLinearAttention(InferenceContext& c) {
   if (c.num_outputs() > 1) c.SetOutput(1, c.input_dtype(c.HasInput(3) ? 3 : 0), state);
 }
 
-// One node computes the gradients of all inputs.
+// The operator LinearAttentionGradient computes the gradients of all inputs together.
 OPKIT_NODE_GRADIENT(LinearAttention) {
   std::vector<std::string> inputs = Def().inputs(), outputs;
   inputs.resize(6);

@@ -58,7 +58,7 @@ inline SymbolicShape DeformConvShape(InferenceContext& c) {
   return y;
 }
 
-// One node computes the gradients of all inputs.
+// The operator DeformConvGradient computes the gradients of all inputs together.
 OPKIT_NODE_GRADIENT(DeformConv) {
   std::vector<std::string> inputs = Def().inputs(), outputs;
   inputs.resize(5);
