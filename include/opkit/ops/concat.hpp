@@ -126,11 +126,10 @@ OPKIT_NODE_GRADIENT(Concat) {
 OPKIT_NODE_GRADIENT(Split) {
   std::vector<std::string> parts;
   for (int o = 0; o < static_cast<int>(Def().outputs().size()); ++o) {
-    const bool has_gradient = !GradOut(o).IsEmpty();
-    if (!has_gradient && O(o).empty())
+    if (!HasGO(o) && O(o).empty())
       Throw(ErrorCode::kUnsupported, "the gradient of ", ToString(Def()),
             " needs all of its outputs, and output ", o, " is left out");
-    parts.push_back(has_gradient ? GO(o) : Node("ZerosLike", {O(o)}));
+    parts.push_back(HasGO(o) ? GO(o) : Node("ZerosLike", {O(o)}));
   }
   Give(0, "Concat", parts, {{"axis", Def().args().Get<int64_t>("axis", 0)}});
 }

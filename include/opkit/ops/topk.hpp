@@ -81,7 +81,7 @@ inline void InferTopK(InferenceContext& c) {
 }
 
 OPKIT_NODE_GRADIENT(TopK) {
-  if (GradOut(0).IsEmpty()) return;
+  if (!HasGO(0)) return;
   Give(0, "ScatterElements", {Node("ZerosLike", {I(0)}), O(1), GO(0)},
        {{"axis", Def().args().Get<int64_t>("axis", -1)}});
 }

@@ -455,18 +455,9 @@ class AttentionGradientOp final : public AttentionOpBase {
 namespace detail {
 
 OPKIT_NODE_GRADIENT(Attention) {
-  std::vector<std::string> inputs = Def().inputs();
-  inputs.resize(7);
-  for (int o = 0; o < 4; ++o) {
-    const bool given = o < static_cast<int>(Def().outputs().size()) && !GradOut(o).IsEmpty();
-    inputs.push_back(given ? GO(o) : std::string());
-  }
-  std::vector<std::string> outputs;
-  for (int i = 0; i < 6 && i < static_cast<int>(Def().inputs().size()); ++i)
-    outputs.push_back(Def().inputs()[Index(i)].empty() ? std::string() : GI(i));
   Arguments args = Def().args();
   args.Remove("softmax_precision");
-  AddNode(OperatorDef("AttentionGradient", std::move(inputs), std::move(outputs), std::move(args)));
+  GiveTogether("AttentionGradient", 7, {0, 1, 2, 3, 4, 5}, std::move(args));
 }
 
 }  // namespace detail

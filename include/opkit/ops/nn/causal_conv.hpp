@@ -47,17 +47,7 @@ inline void InferCausalConv(InferenceContext& c) {
 
 // The operator CausalConvGradient computes the gradients of all inputs together.
 OPKIT_NODE_GRADIENT(CausalConvWithState) {
-  const auto slope = [&](int o) {
-    return o < static_cast<int>(Def().outputs().size()) && !GradOut(o).IsEmpty() ? GO(o)
-                                                                                 : std::string();
-  };
-  std::vector<std::string> inputs = Def().inputs(), outputs;
-  inputs.resize(4);
-  inputs.push_back(slope(0));
-  if (!slope(1).empty()) inputs.push_back(slope(1));
-  for (int i = 0; i < 4; ++i) outputs.push_back(HasI(i) ? GI(i) : std::string());
-  while (outputs.back().empty()) outputs.pop_back();
-  AddNode(OperatorDef("CausalConvGradient", inputs, outputs, Def().args()));
+  GiveTogether("CausalConvGradient", 4, {0, 1, 2, 3}, Def().args());
 }
 
 }  // namespace detail

@@ -308,28 +308,38 @@ class ConvOp final : public ConvOpBase {
   }
 };
 
-// Computes the gradient of X or of W.
-class ConvGradientOp final : public ConvOpBase {
+// Computes the gradient of X or of W. For ConvTranspose, X is the output of the Conv whose windows
+// the attributes describe, and the gradient of Y its input.
+template <class Attributes, bool kTransposed>
+class BasicConvGradientOp final : public BasicConvOpBase<Attributes> {
+  using Base = BasicConvOpBase<Attributes>;
+
  public:
-  using ConvOpBase::ConvOpBase;
+  using Base::Base;
 
   bool RunOnDevice() override {
-    return Visit<FloatTypes>([&]<class T>() {
-      const Tensor &x = DenseInput(0), &w = DenseInput(1), &dy = DenseInput(2);
-      Tensor* gradient = InferredOutput(0);
+    return this->template Visit<FloatTypes>([&]<class T>() {
+      const Tensor &x = this->DenseInput(0), &w = this->DenseInput(1), &dy = this->DenseInput(2);
+      Tensor* gradient = this->InferredOutput(0);
       if (gradient->numel() == 0) return;
-      const ConvSizes sizes = ConvSizes::Of(attributes_, groups_, x.shape(), w.shape());
-      T* out = gradient->mutable_data<T>();
-      if (of_input_)
-        detail::ConvolveToInput(sizes, groups_, w.data<T>(), dy.data<T>(), out);
+      const int64_t groups = this->groups_;
+      const auto sizes = ConvSizes::Of(this->attributes_, groups, x.shape(), w.shape());
+      const T *xs = x.template data<T>(), *ws = w.template data<T>(), *dys = dy.template data<T>();
+      T* out = gradient->template mutable_data<T>();
+      if (!of_input_)
+        detail::ConvolveToKernels(sizes, groups, kTransposed ? dys : xs, kTransposed ? xs : dys,
+                                  out);
+      else if constexpr (kTransposed)
+        detail::Convolve<T>(sizes, groups, {dys, ws, nullptr, out});
       else
-        detail::ConvolveToKernels(sizes, groups_, x.data<T>(), dy.data<T>(), out);
+        detail::ConvolveToInput(sizes, groups, ws, dys, out);
     });
   }
 
  private:
-  const bool of_input_ = GetSingleArgument<std::string>("of") == "X";
+  const bool of_input_ = this->template GetSingleArgument<std::string>("of") == "X";
 };
+using ConvGradientOp = BasicConvGradientOp<WindowAttributes, false>;
 
 OPKIT_STANDARD_OPERATOR(Conv, kMaker, ConvOp)
     .Doc(

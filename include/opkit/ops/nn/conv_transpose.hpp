@@ -166,29 +166,7 @@ class ConvTransposeOp final : public ConvTransposeOpBase {
   }
 };
 
-// Computes the gradient of X or of W. X is the output of the Conv whose windows the attributes
-// describe, and the gradient of Y its input.
-class ConvTransposeGradientOp final : public ConvTransposeOpBase {
- public:
-  using ConvTransposeOpBase::ConvTransposeOpBase;
-
-  bool RunOnDevice() override {
-    return Visit<FloatTypes>([&]<class T>() {
-      const Tensor &x = DenseInput(0), &w = DenseInput(1), &dy = DenseInput(2);
-      Tensor* gradient = InferredOutput(0);
-      if (gradient->numel() == 0) return;
-      const ConvSizes sizes = ConvSizes::Of(attributes_, groups_, x.shape(), w.shape());
-      T* out = gradient->mutable_data<T>();
-      if (of_input_)
-        detail::Convolve<T>(sizes, groups_, {dy.data<T>(), w.data<T>(), nullptr, out});
-      else
-        detail::ConvolveToKernels(sizes, groups_, dy.data<T>(), x.data<T>(), out);
-    });
-  }
-
- private:
-  const bool of_input_ = GetSingleArgument<std::string>("of") == "X";
-};
+using ConvTransposeGradientOp = BasicConvGradientOp<ConvTransposeAttributes, true>;
 
 namespace detail {
 OPKIT_REGISTER_GRADIENT(ConvTranspose, ConvolutionGradient);

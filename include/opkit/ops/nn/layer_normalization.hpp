@@ -128,18 +128,15 @@ class LayerNormalizationGradient final : public NormalizationGradient {
 
  private:
   void Make() override {
-    const auto given = [&](int o) {
-      return static_cast<int>(Def().outputs().size()) > o && !GradOut(o).IsEmpty();
-    };
     const Normalized x = Normalize(I(0), AxesFrom(Def().args().Get<int64_t>("axis", -1), I(0)));
     std::vector<std::string> terms;
-    if (given(0)) {
+    if (HasGO(0)) {
       terms.push_back(ThroughNormalize(x, Node("Mul", {GO(0), I(1)})));
       GiveSummed(1, Node("Mul", {GO(0), x.value}));
       if (HasI(2)) GiveSummed(2, GO(0));
     }
-    if (given(1)) terms.push_back(Average(Node("CastLike", {GO(1), I(0)}), x.axes));
-    if (given(2)) {
+    if (HasGO(1)) terms.push_back(Average(Node("CastLike", {GO(1), I(0)}), x.axes));
+    if (HasGO(2)) {
       const std::string slope = Node("Mul", {Node("CastLike", {GO(2), I(0)}), x.rate});
       const std::string spread = Average(Node("Mul", {slope, x.rate}), x.axes);
       terms.push_back(Node("Neg", {Node("Mul", {x.value, spread})}));

@@ -72,13 +72,7 @@ inline void InferLinearAttention(InferenceContext& c) {
 
 // The operator LinearAttentionGradient computes the gradients of all inputs together.
 OPKIT_NODE_GRADIENT(LinearAttention) {
-  std::vector<std::string> inputs = Def().inputs(), outputs;
-  inputs.resize(6);
-  for (int o = 0; o < static_cast<int>(Def().outputs().size()); ++o)
-    inputs.push_back(GradOut(o).IsEmpty() ? std::string() : GO(o));
-  for (int i = 0; i < 6; ++i) outputs.push_back(HasI(i) ? GI(i) : std::string());
-  while (outputs.back().empty()) outputs.pop_back();
-  AddNode(OperatorDef("LinearAttentionGradient", inputs, outputs, Def().args()));
+  GiveTogether("LinearAttentionGradient", 6, {0, 1, 2, 3, 4, 5}, Def().args());
 }
 
 inline void FillLinearAttentionAttributes(OpSchema& schema) {

@@ -40,7 +40,7 @@ class LossGradient final : public NodeGradient {
  private:
   void Make() override {
     std::string scores;
-    if (!GradOut(0).IsEmpty()) {
+    if (HasGO(0)) {
       Arguments args = Def().args();
       args.Set("softmax", int64_t{Def().type() == "SoftmaxCrossEntropyLoss"});
       OperatorDef node("LossGradient", Def().inputs(), {}, std::move(args));
@@ -48,10 +48,10 @@ class LossGradient final : public NodeGradient {
       node.Input(GO(0));
       scores = Temporary("scores");
       node.Output(scores);
-      if (Def().inputs().size() > 2 && !I(2).empty()) node.Output(GI(2));
+      if (HasI(2)) node.Output(GI(2));
       AddNode(std::move(node));
     }
-    if (Def().outputs().size() > 1 && !GradOut(1).IsEmpty()) {
+    if (HasGO(1)) {
       const std::string axes = Node("Constant", {}, {{"value_ints", {1}}});
       const std::string sum = Node("ReduceSum", {GO(1), axes});
       const std::string log = Node("Sub", {GO(1), Node("Mul", {Node("Exp", {O(1)}), sum})});

@@ -97,19 +97,16 @@ class BatchNormalizationGradient final : public NormalizationGradient {
   }
   // The running statistics depend on those of the batch, too.
   void MakeTraining() {
-    const auto given = [&](int o) {
-      return static_cast<int>(Def().outputs().size()) > o && !GradOut(o).IsEmpty();
-    };
     const float momentum = Def().args().Get<float>("momentum", 0.9f);
     const Normalized x = Normalize(I(0), spatial_ ? AxesBesideChannels(I(0)) : Integers({0}));
     std::vector<std::string> terms;
-    if (given(0)) {
+    if (HasGO(0)) {
       const std::string scale = Statistic(1);
       terms.push_back(ThroughNormalize(x, Node("Mul", {GO(0), scale})));
       GiveScaleAndBias(x.value, scale);
     }
     for (int o = 1; o < 3; ++o) {
-      if (!given(o)) continue;
+      if (!HasGO(o)) continue;
       Give(o + 2, "Mul", {GO(o), Number(momentum, GO(o))});
       const std::string slope = Node("CastLike", {GO(o), I(0)});
       const float factor = o == 1 ? 1 - momentum : 2 * (1 - momentum);

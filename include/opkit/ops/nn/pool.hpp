@@ -136,7 +136,7 @@ class PoolGradient final : public NodeGradient {
 
  private:
   void Make() override {
-    if (!GradOut(0).IsEmpty()) Give(0, "PoolGradient", {I(0), GO(0)}, {{"function", Def().type()}});
+    if (HasGO(0)) Give(0, "PoolGradient", {I(0), GO(0)}, {{"function", Def().type()}});
   }
 };
 OPKIT_REGISTER_GRADIENT(AveragePool, PoolGradient);

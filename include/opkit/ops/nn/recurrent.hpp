@@ -328,13 +328,8 @@ class RecurrentGradient final : public NodeGradient {
 
  private:
   void Make() override {
-    std::vector<std::string> inputs = Def().inputs(), outputs;
-    inputs.resize(kRecurrentInputs);
-    for (int o = 0; o < static_cast<int>(Def().outputs().size()); ++o)
-      inputs.push_back(GradOut(o).IsEmpty() ? std::string() : GO(o));
-    for (const int i : kRecurrentSlopes) outputs.push_back(HasI(i) ? GI(i) : std::string());
-    while (outputs.back().empty()) outputs.pop_back();
-    AddNode(OperatorDef(Def().type() + "Gradient", inputs, outputs, Def().args()));
+    GiveTogether(Def().type() + "Gradient", kRecurrentInputs,
+                 {std::begin(kRecurrentSlopes), std::end(kRecurrentSlopes)}, Def().args());
   }
 };
 OPKIT_REGISTER_GRADIENT(LSTM, RecurrentGradient);

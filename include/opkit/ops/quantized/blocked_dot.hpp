@@ -26,6 +26,11 @@ struct BlockedColumn {
   // The numbers of its blocks. Further kPadding numbers are readable, too.
   const float* scales;
   const float* zeros;  // null: each is 2^(bits - 1)
+
+  // Returns the 64 bytes of chunk c of `chunks`.
+  const uint8_t* Chunk(int64_t c, int64_t chunks) const {
+    return c + 1 < chunks ? bytes + c * 64 : last;
+  }
 };
 
 // Numbers from an address that is a multiple of 64 on, so that no vector lies in two cache lines.
@@ -183,8 +188,7 @@ OPKIT_BLOCKED_TARGET void DotFloats(const BlockedRows& a, int64_t row, const Blo
     BlockedNumbers16 four_bytes[kColumns];
 #pragma GCC unroll 4
     for (int64_t column = 0; column < kColumns; ++column)
-      std::memcpy(&four_bytes[column],
-                  c + 1 < chunks ? columns[column].bytes + c * 64 : columns[column].last, 64);
+      std::memcpy(&four_bytes[column], columns[column].Chunk(c, chunks), 64);
     BlockedFloats16 chunk[kRows][kColumns] = {};
 #pragma GCC unroll 16
     for (int64_t j = 0; j < kOfLane; ++j)
@@ -248,8 +252,7 @@ OPKIT_BLOCKED_VNNI_TARGET void DotBytes(const BlockedRows& a, int64_t row,
     BlockedNumbers16 four_bytes[kColumns];
 #pragma GCC unroll 4
     for (int64_t column = 0; column < kColumns; ++column)
-      std::memcpy(&four_bytes[column],
-                  c + 1 < chunks ? columns[column].bytes + c * 64 : columns[column].last, 64);
+      std::memcpy(&four_bytes[column], columns[column].Chunk(c, chunks), 64);
     BlockedInts16 chunk[kRows][kColumns] = {};
 #pragma GCC unroll 4
     for (int64_t part = 0; part < kParts; ++part)

@@ -20,8 +20,8 @@ class NodeGradient : public GradientMakerBase {
   using GradientMakerBase::GradientMakerBase;
   bool CopyArguments() const override { return false; }
   GradientOpsMeta Get() override {
-    for (size_t o = 0; o < Def().outputs().size(); ++o)
-      if (!GradOut(static_cast<int>(o)).IsEmpty()) return GradientMakerBase::Get();
+    for (int o = 0; o < static_cast<int>(Def().outputs().size()); ++o)
+      if (HasGO(o)) return GradientMakerBase::Get();
     return {{}, std::vector<GradientValue>(Def().inputs().size())};
   }
   std::vector<OperatorDef> GetGradientDefs() final {
@@ -72,6 +72,24 @@ class NodeGradient : public GradientMakerBase {
   }
   // Returns true if the node has input i.
   bool HasI(int i) const { return i < static_cast<int>(Def().inputs().size()) && !I(i).empty(); }
+  // Returns true if the node has output o and something depends on it, so that GO(o) is a name.
+  bool HasGO(int o) const {
+    return o < static_cast<int>(Def().outputs().size()) && !GradOut(o).IsEmpty();
+  }
+  // Adds one node whose results are the gradients of the inputs `order`, as far as the node has
+  // them. `op` reads the node's inputs, filled with empty names up to `inputs`, and behind them the
+  // gradients of the outputs, an empty name for each that has none.
+  void GiveTogether(const std::string& op, size_t inputs, const std::vector<int>& order,
+                    Arguments args) {
+    std::vector<std::string> from = Def().inputs(), to;
+    from.resize(inputs);
+    for (int o = 0; o < static_cast<int>(Def().outputs().size()); ++o)
+      from.push_back(HasGO(o) ? GO(o) : std::string());
+    for (const int i : order) to.push_back(HasI(i) ? GI(i) : std::string());
+    while (from.back().empty()) from.pop_back();
+    while (to.back().empty()) to.pop_back();
+    AddNode(OperatorDef(op, std::move(from), std::move(to), std::move(args)));
+  }
   // Returns the name of `gradient` where `mask` is true, and of 0 elsewhere.
   std::string Masked(const std::string& mask, const std::string& gradient) {
     return Node("Where", {mask, gradient, Number(0, gradient)});

@@ -60,12 +60,7 @@ inline SymbolicShape DeformConvShape(InferenceContext& c) {
 
 // The operator DeformConvGradient computes the gradients of all inputs together.
 OPKIT_NODE_GRADIENT(DeformConv) {
-  std::vector<std::string> inputs = Def().inputs(), outputs;
-  inputs.resize(5);
-  inputs.push_back(GO(0));
-  for (int i = 0; i < 5; ++i) outputs.push_back(HasI(i) ? GI(i) : std::string());
-  while (outputs.back().empty()) outputs.pop_back();
-  AddNode(OperatorDef("DeformConvGradient", inputs, outputs, Def().args()));
+  GiveTogether("DeformConvGradient", 5, {0, 1, 2, 3, 4}, Def().args());
 }
 
 inline void FillDeformConvAttributes(OpSchema& schema) {
