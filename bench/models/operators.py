@@ -127,6 +127,53 @@ def trees(rows, count, classes=0, depth=7, features=20):
     return node, {"x": [rows, features]}, {}, 17
 
 
+def body_of(nodes, inputs, outputs, constants):
+    """A graph inside a node. A value is a type, or float32 numbers of a shape."""
+    def described(values):
+        return [helper.make_tensor_value_info(name, *((onnx.TensorProto.FLOAT, value) if isinstance(value, list)
+                                                      else (value, []))) for name, value in values.items()]
+
+    return helper.make_graph(nodes, "body", described(inputs), described(outputs),
+                             [numpy_helper.from_array(value, name) for name, value in constants.items()])
+
+
+def loop(iterations, size=8):
+    ones = numpy.ones(size, numpy.float32)
+    go = onnx.TensorProto.BOOL
+    body = body_of(
+        [helper.make_node("Mul", ["x", "half"], ["a"]), helper.make_node("Add", ["a", "one"], ["b"]),
+         helper.make_node("Sub", ["b", "a"], ["y"]), helper.make_node("Identity", ["go"], ["still"])],
+        {"i": onnx.TensorProto.INT64, "go": go, "x": [size]}, {"still": go, "y": [size]}, {"half": ones / 2, "one": ones})
+    return (helper.make_node("Loop", ["times", "", "x0"], ["out"], body=body), {"x0": [size]},
+            {"times": numpy.int64(iterations)}, 17)
+
+
+def lstm_by_scan(units, steps):
+    """The equations of an LSTM, its gates as slices of one product, in the body of a Scan."""
+    nodes = [helper.make_node("MatMul", ["h", "R"], ["hR"]), helper.make_node("Add", ["hR", "x"], ["gates"])]
+    constants = {"R": numpy.full((units, 4 * units), 0.01, numpy.float32), "axes": numpy.array([1])}
+    constants |= {f"at{gate}": numpy.array([gate * units]) for gate in range(5)}
+    for gate, function in enumerate(["Sigmoid", "Sigmoid", "Sigmoid", "Tanh"]):
+        nodes += [helper.make_node("Slice", ["gates", f"at{gate}", f"at{gate + 1}", "axes"], [f"s{gate}"]),
+                  helper.make_node(function, [f"s{gate}"], [f"g{gate}"])]
+    nodes += [helper.make_node(op, inputs, [output]) for op, inputs, output in (
+        ("Mul", ["g0", "g3"], "in"), ("Mul", ["g2", "c"], "kept"), ("Add", ["in", "kept"], "c_next"),
+        ("Tanh", ["c_next"], "squashed"), ("Mul", ["g1", "squashed"], "h_next"), ("Identity", ["h_next"], "row"))]
+    state = [1, units]
+    body = body_of(nodes, {"h": state, "c": state, "x": [1, 4 * units]},
+                   {"h_next": state, "c_next": state, "row": state}, constants)
+    return (helper.make_node("Scan", ["h0", "c0", "xs"], ["h1", "c1", "y"], num_scan_inputs=1, body=body),
+            {"h0": state, "c0": state, "xs": [steps, 1, 4 * units]}, {}, 17)
+
+
+def filter_by_scan(channels, steps):
+    """y = 0.5 * y + x for each channel."""
+    body = body_of([helper.make_node("Mul", ["y", "half"], ["decayed"]), helper.make_node("Add", ["decayed", "x"], ["next"])],
+                   {"y": [channels], "x": [channels]}, {"next": [channels]}, {"half": numpy.full(1, 0.5, numpy.float32)})
+    return (helper.make_node("Scan", ["y0", "xs"], ["last"], num_scan_inputs=1, body=body),
+            {"y0": [channels], "xs": [steps, channels]}, {}, 17)
+
+
 # Name: the node or nodes, the shapes of the inputs, the constants, the opset.
 OPERATORS = {
     "Attention, 512 queries and keys": attention(512, 512),
@@ -137,6 +184,9 @@ OPERATORS = {
     "DFT, 1,000 real lines of 512, onesided": dft(1000, 512, 1, onesided=1),
     "DFT, 100 complex lines of 4,096": dft(100, 4096, 2),
     "STFT, 30 s at 16 kHz, frames of 400": stft(480_000, 400, 160),
+    "Loop, 1,000 iterations of three operators": loop(1000),
+    "Scan, an LSTM of 16 units over 100 steps": lstm_by_scan(16, 100),
+    "Scan, a filter of 4,096 channels over 100 steps": filter_by_scan(4096, 100),
     "QLinearMatMul, 128 x 384 x 1,536": static_product(128, 384, 1536),
     "DynamicQuantizeMatMul, 128 x 384 x 1,536": dynamic_product(128, 384, 1536),
     "MatMulNBits, 4 bits, 1 x 1,536 x 384": blocked_product(1, 1536, 384),

@@ -31,8 +31,9 @@ constexpr bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype ==
 // the half type. Also widens the standard nodes between two such nodes. Keeps nodes
 // with control edges, with subgraphs, or that use rewritten values; operators with kernels of other
 // devices; graphs without a half type or without the types of their inputs; and graphs of which a
-// kernel multiplies matrices or convolves in the half type, as "onednn" does for bfloat16 on a CPU
-// that has instructions for it.
+// kernel multiplies matrices in the half type, as "onednn" does for bfloat16 on a CPU that has
+// instructions for it. Widens graphs with convolutions even then: their light nodes, and the blocks
+// of channels, have fast kernels for float32 alone.
 Graph ComputeHalfInFloat32(const Graph& graph);
 
 }}  // namespace opkit

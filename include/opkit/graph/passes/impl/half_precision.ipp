@@ -21,6 +21,8 @@ class HalfWidener : NodePass {
         kinds_(Index(graph.num_nodes()), Kind::kKept),
         constants_(Index(view_.num_values())) {
     if (!MayHaveHalf() || !Types()) return;
+    for (const int node : view_.order())
+      convolves_ |= IsStandard(node, "Conv") || IsStandard(node, "ConvTranspose");
     for (const int node : view_.order()) {
       kinds_[node] = KindOf(node);
       any_ |= kinds_[node] == Kind::kGains;
@@ -180,6 +182,7 @@ class HalfWidener : NodePass {
   bool HasFastHalfKernel(const OperatorDef& def, const OpSchema& schema,
                          std::vector<TensorInfo> inputs) {
     constexpr uint64_t kFew = 4;
+    if (convolves_) return false;
     try {
       inputs = WithExtents(std::move(inputs));
       const std::vector<TensorInfo> outputs = schema.InferOutputs(def, inputs);
@@ -233,6 +236,7 @@ class HalfWidener : NodePass {
 
   IndexedVector<Kind> kinds_;
   IndexedVector<Tensor> constants_;  // by value; the widened constants
+  bool convolves_ = false;
   bool any_ = false;                 // whether a node gains
   bool has_half_products_ = false;   // whether the graph is better off in its half type
 };
