@@ -104,27 +104,23 @@ struct Outcome {
   std::string failure;  // empty: passed
 };
 
-// One case on one backend, with the reference kernels where that has none.
+// One case on one backend, with the reference kernels where that has none. The backends of CUDA run
+// on the first device.
 class CaseRun {
  public:
-  CaseRun(const std::string& folder, const std::string& backend)
-      : folder_(folder), backend_(backend) {}
+  CaseRun(const std::string& folder, const Backend& backend) : folder_(folder), backend_(backend) {}
 
   Outcome Run() {
-    opkit::OpRegistry::Global().SetPreference(opkit::DeviceType::kCPU,
-                                              {backend_, opkit::kReferenceBackend});
-    Outcome outcome;
+    const PreferredBackend preferred(backend_);
     try {
-      outcome = RunModel();
+      return RunModel(preferred.options());
     } catch (const std::exception& error) {
-      outcome.failure = error.what();
+      return {true, error.what()};
     }
-    opkit::OpRegistry::Global().SetPreference(opkit::DeviceType::kCPU, {});
-    return outcome;
   }
 
  private:
-  Outcome RunModel() {
+  Outcome RunModel(const opkit::PlanOptions& plan_options) {
     const opkit::OnnxModel model = opkit::LoadOnnxModel(folder_ + "/model.onnx");
     const std::string data = folder_ + "/test_data_set_0/";
     const opkit::Graph& graph = model.graph;
@@ -139,13 +135,14 @@ class CaseRun {
     std::vector<opkit::NamedTensor> feeds;
     for (size_t i = 0; i < inputs.size(); ++i)
       feeds.push_back({graph.inputs()[i].name, inputs[i].Contiguous()});
-    const opkit::Plan plan = opkit::Compile(graph);
+    const opkit::Plan plan = opkit::Compile(graph, plan_options);
     opkit::Executor executor(plan);
     // Twice: what an operator keeps from one run must not change the next.
     for (const char* run : {"", "in the second run, "}) {
       const opkit::NamedTensors outputs = executor.Run(feeds);
       size_t i = 0;
-      for (const auto& [name, found] : outputs) {
+      for (const auto& [name, made] : outputs) {
+        const opkit::Tensor found = OnHost(made);
         const std::string difference = DrawsNumbers(graph)
                                            ? DifferenceOfTypes(found, expected[i])
                                            : Difference(found, expected[i], ToleranceOf(folder_));
@@ -157,7 +154,7 @@ class CaseRun {
         if (!(opkit::Attribute(feeds[k].tensor) == opkit::Attribute(inputs[k])))
           return {true, opkit::StrCat(run, "input '", feeds[k].name, "' was written to")};
     }
-    return {backend_ == opkit::kReferenceBackend || Uses(plan), {}};
+    return {backend_.IsReference() || Uses(plan), {}};
   }
   // True if the results depend on random numbers, of which ONNX says no more than the distribution.
   static bool DrawsNumbers(const opkit::Graph& graph) {
@@ -173,11 +170,14 @@ class CaseRun {
   }
   bool Uses(const opkit::Plan& plan) const {
     for (int node = 0; node < plan.graph().num_nodes(); ++node)
-      if (plan.choice(node).kernel->backend == backend_) return true;
+      if (plan.choice(node).kernel->backend == backend_.name &&
+          plan.choice(node).kernel->device == backend_.device)
+        return true;
     return false;
   }
 
-  std::string folder_, backend_;
+  const std::string folder_;
+  const Backend backend_;
 };
 
 class Conformance {
@@ -192,10 +192,10 @@ class Conformance {
     } else if (options_.filters.empty()) {
       for (const auto& [name, reason] : list_)
         if (!seen_.contains(name)) Fail(name, "is listed, but the corpus has no such case");
-      if (passed_[opkit::kReferenceBackend] < kFewestOnReference)
+      if (passed_[backends_[0]] < kFewestOnReference)
         Fail("the corpus",
-             opkit::StrCat("passes ", passed_[opkit::kReferenceBackend],
-                           " cases on reference, expected at least ", kFewestOnReference));
+             opkit::StrCat("passes ", passed_[backends_[0]], " cases on ", backends_[0].Name(),
+                           ", expected at least ", kFewestOnReference));
     }
     return Summarize();
   }
@@ -254,19 +254,19 @@ class Conformance {
     const std::string reason = WhySkipped(facts);
     const auto listed = list_.find(name);
     if (reason.starts_with("operator")) return Skip(name, reason, "");
-    if (NeedsBackend(facts, "re2") && !kernels_.contains("re2"))
+    if (NeedsBackend(facts, "re2") && !kernels_.contains(kRe2))
       std::cout << name << " does not run in this program: it needs opkit::re2\n";
-    for (const std::string& backend : backends_) {
-      if (backend != opkit::kReferenceBackend && !Claims(backend, facts)) continue;
-      if (NeedsBackend(facts, "re2") && backend != "re2") continue;
+    for (const Backend& backend : backends_) {
+      if (!backend.IsReference() && !Claims(backend, facts)) continue;
+      if (NeedsBackend(facts, "re2") && backend != kRe2) continue;
       const Outcome outcome = CaseRun(folder, backend).Run();
-      if (backend == opkit::kReferenceBackend) {
+      if (backend.IsReference()) {
         if (!outcome.failure.empty() && !reason.empty()) return Skip(name, reason, outcome.failure);
         if (outcome.failure.empty() && listed != list_.end() && !options_.update)
           Fail(name, "passes, but is listed as skipped (" + listed->second + "); " + kUpdate);
       }
       if (!outcome.failure.empty())
-        Fail(name + " (" + backend + ")", outcome.failure);
+        Fail(name + " (" + backend.Name() + ")", outcome.failure);
       else if (outcome.claimed)
         ++passed_[backend];
     }
@@ -284,7 +284,7 @@ class Conformance {
       Fail(name,
            "is listed as '" + listed->second + "', but the reason is '" + reason + "'; " + kUpdate);
   }
-  bool Claims(const std::string& backend, const ModelFacts& facts) const {
+  bool Claims(const Backend& backend, const ModelFacts& facts) const {
     const auto& ops = kernels_.at(backend);
     return std::any_of(facts.operators.begin(), facts.operators.end(),
                        [&](const std::string& op) { return ops.contains(op); });
@@ -298,10 +298,10 @@ class Conformance {
     std::map<std::string, int> reasons;
     for (const auto& [name, reason] : skipped_) ++reasons[reason.substr(0, reason.find(':'))];
     std::cout << seen_.size() << " cases:";
-    for (const std::string& backend : backends_) {
+    for (const Backend& backend : backends_) {
       const auto found = passed_.find(backend);
-      std::cout << " " << (found == passed_.end() ? 0 : found->second) << " pass on " << backend
-                << ",";
+      std::cout << " " << (found == passed_.end() ? 0 : found->second) << " pass on "
+                << backend.Name() << ",";
     }
     std::cout << " " << skipped_.size() << " skipped";
     const char* separator = " (";
@@ -313,14 +313,15 @@ class Conformance {
     return failed_ ? 1 : 0;
   }
 
+  inline static const Backend kRe2{opkit::DeviceType::kCPU, "re2"};
   static constexpr const char* kUpdate = "run conformance_test --update";
 
   Options options_;
   std::map<std::string, std::string> list_, skipped_;  // reasons by case
-  std::map<std::string, int> passed_;                  // by backend
+  std::map<Backend, int> passed_;
   std::set<std::string> seen_;
-  const std::map<std::string, std::set<std::string>> kernels_ = OperatorsByBackend();
-  const Names backends_ = Backends();
+  const std::map<Backend, std::set<std::string>> kernels_ = OperatorsByBackend();
+  const std::vector<Backend> backends_ = Backends();
   int failed_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "fake_runtime.hpp"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -210,8 +211,12 @@ void LimitMemory(int64_t bytes) {
 }
 int DeviceOf(const void* data) {
   std::lock_guard lock(memory().mutex);
-  const auto found = memory().blocks.find(data);
-  return found == memory().blocks.end() ? -1 : found->second.device;
+  auto after = memory().blocks.upper_bound(data);
+  if (after == memory().blocks.begin()) return -1;
+  const auto& [begin, block] = *--after;
+  const auto offset =
+      static_cast<size_t>(static_cast<const char*>(data) - static_cast<const char*>(begin));
+  return offset < std::max<size_t>(block.bytes, 1) ? block.device : -1;
 }
 int64_t stream_waits() { return g_stream_waits; }
 int64_t callbacks() { return g_callbacks; }
@@ -322,6 +327,11 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call
     callback(stream, g_device_failure.load(), data);
     t_in_callback = false;
   });
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  ENTER();
+  FIND(stream).Push([=] { function(data); });  // stands for a kernel, unlike a callback
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {

@@ -46,7 +46,7 @@ void SetCapturing(cudaStream_t stream, bool capturing);
 // Bytes that a device has; what is asked for beyond them is "out of memory".
 void LimitMemory(int64_t bytes);
 
-int DeviceOf(const void* data);     // -1: not, or no longer, device memory
+int DeviceOf(const void* data);     // of an address in a block; -1: no, or no longer, device memory
 int64_t stream_waits();             // cudaStreamWaitEvent calls
 int64_t callbacks();                // cudaStreamAddCallback calls
 int64_t device_synchronizations();  // cudaDeviceSynchronize calls

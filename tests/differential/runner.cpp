@@ -39,17 +39,19 @@ std::string_view BytesOf(const Tensor& tensor) {
 }
 
 // Runs twice: what an operator keeps from one run must not change the next, nor its inputs.
-std::vector<Tensor> Run(const opkit::Graph& graph, const std::vector<std::string>& protos) {
+std::vector<Tensor> Run(const opkit::Graph& graph, const std::vector<std::string>& protos,
+                        const opkit::PlanOptions& options) {
   std::vector<Tensor> first;
   std::vector<opkit::NamedTensor> inputs;
   for (size_t i = 0; i < protos.size(); ++i)
     inputs.push_back({graph.inputs()[i].name, opkit::ReadOnnxTensor(protos[i])});
-  opkit::Executor executor(opkit::Compile(graph, {.threads = 1}));
-  for (const auto& [name, tensor] : executor.Run(inputs)) first.push_back(tensor.Contiguous());
+  opkit::Executor executor(opkit::Compile(graph, options));
+  for (const auto& [name, tensor] : executor.Run(inputs))
+    first.push_back(OnHost(tensor).Contiguous());
   size_t o = 0;
   for (const auto& [name, tensor] : executor.Run(inputs))
     if (const Tensor& before = first[o++];
-        tensor.shape() != before.shape() || BytesOf(tensor.Contiguous()) != BytesOf(before))
+        tensor.shape() != before.shape() || BytesOf(OnHost(tensor).Contiguous()) != BytesOf(before))
       opkit::Throw(opkit::ErrorCode::kOperatorFailed, "'", name, "' differs in the second run");
   for (size_t i = 0; i < protos.size(); ++i)
     if (BytesOf(inputs[i].tensor) != BytesOf(opkit::ReadOnnxTensor(protos[i])))
@@ -57,18 +59,17 @@ std::vector<Tensor> Run(const opkit::Graph& graph, const std::vector<std::string
   return first;
 }
 
-void Answer(const std::string& backend, const std::string& model,
+void Answer(const Backend& backend, const std::string& model,
             const std::vector<std::string>& protos) {
-  WriteBytes(backend);
-  opkit::OpRegistry::Global().SetPreference(opkit::DeviceType::kCPU,
-                                            {backend, opkit::kReferenceBackend});
+  WriteBytes(backend.Name());
+  const PreferredBackend preferred(backend);
   std::vector<Tensor> outputs;
   try {
     const opkit::Graph graph = opkit::ParseOnnxModel(model).graph;
     if (graph.inputs().size() != protos.size())
       opkit::Throw(opkit::ErrorCode::kInvalidArgument, "the graph has ", graph.inputs().size(),
                    " inputs, found ", protos.size());
-    outputs = Run(graph, protos);
+    outputs = Run(graph, protos, preferred.options(/*threads=*/1));
   } catch (const std::exception& error) {
     WriteNumber(-1);
     return WriteBytes(error.what());
@@ -92,7 +93,7 @@ int main() {
     for (std::string& proto : protos) proto = ReadBytes();
     const auto backends = Backends();
     WriteNumber(static_cast<int64_t>(backends.size()));
-    for (const std::string& backend : backends) Answer(backend, model, protos);
+    for (const Backend& backend : backends) Answer(backend, model, protos);
     std::cout.flush();
   }
 }

@@ -34,22 +34,13 @@ struct Case {
 
 std::string PathOf(const std::string& model) { return DataFolder() + "/" + model; }
 
-// The backend that is tried first, for a scope.
-class Preferring {
- public:
-  explicit Preferring(const std::string& backend) {
-    OpRegistry::Global().SetPreference(DeviceType::kCPU, {backend, kReferenceBackend});
-  }
-  ~Preferring() { OpRegistry::Global().SetPreference(DeviceType::kCPU, {}); }
-};
-
 // Every case through one executor, so that each comes after others of other shapes.
-void CheckOn(const std::string& backend, int threads, const Graph& graph,
+void CheckOn(const Backend& backend, int threads, const Graph& graph,
              const std::vector<Case>& cases) {
-  const Preferring preferring(backend);
-  Executor executor(Compile(graph, {.threads = threads}));
+  const PreferredBackend preferred(backend);
+  Executor executor(Compile(graph, preferred.options(threads)));
   for (const auto& [name, inputs] : cases) {
-    CAPTURE(backend);
+    CAPTURE(backend.Name());
     CAPTURE(threads);
     CAPTURE(name);
     const auto& expected = ExpectedOutputs().at(name);
@@ -58,15 +49,15 @@ void CheckOn(const std::string& backend, int threads, const Graph& graph,
     size_t i = 0;
     for (const auto& [output, tensor] : outputs) {
       CHECK(output == expected[i].name);
-      CHECK(ModelDifference(tensor, expected[i]) == "");
+      CHECK(ModelDifference(OnHost(tensor), expected[i]) == "");
       ++i;
     }
   }
 }
 void CheckEverywhere(const Graph& graph, const std::vector<Case>& cases) {
-  for (const std::string& backend : Backends()) {
+  for (const Backend& backend : Backends()) {
     CheckOn(backend, 1, graph, cases);
-    if (backend != kReferenceBackend) CheckOn(backend, 2, graph, cases);
+    if (!backend.IsReference()) CheckOn(backend, 2, graph, cases);
   }
 }
 
@@ -164,7 +155,7 @@ TEST_CASE("every model is the same graph after it was saved and loaded") {
 
 // By the plain kernels, which compute a value in one way whatever the nodes around it are.
 TEST_CASE("random partitioners keep the outputs of every model to the bit") {
-  const Preferring plain(kReferenceBackend);
+  const PreferredBackend plain(Backend{});
   const std::string rapidocr = "rapidocr_onnxruntime-1.4.4/rapidocr_onnxruntime/models/";
   const std::string silero = "silero_vad-6.2.3/silero_vad/data/";
   const std::vector<Case> models = {

@@ -7,24 +7,70 @@
 #include <string>
 #include <vector>
 
+#include "opkit/device/copy.hpp"
+#include "opkit/graph/plan/options.hpp"
 #include "opkit/op/op_registry.hpp"
 
-// Returns the operators with a CPU kernel, by backend.
-inline std::map<std::string, std::set<std::string>> OperatorsByBackend() {
-  std::map<std::string, std::set<std::string>> out;
+// A backend with kernels for devices of a type.
+struct Backend {
+  opkit::DeviceType device = opkit::DeviceType::kCPU;
+  std::string name = opkit::kReferenceBackend;
+
+  auto operator<=>(const Backend&) const = default;
+  // True for the reference kernels of the CPU, with which the others are compared.
+  bool IsReference() const { return *this == Backend(); }
+  std::string Name() const {
+    return device == opkit::DeviceType::kCPU || name == ToString(device)
+               ? name
+               : opkit::StrCat(device, " ", name);
+  }
+};
+
+// Returns the operators with a kernel on the CPU or on CUDA, by backend.
+inline std::map<Backend, std::set<std::string>> OperatorsByBackend() {
+  std::map<Backend, std::set<std::string>> out;
   for (const std::string& op : opkit::RegisteredOperators())
-    for (const opkit::Kernel* kernel :
-         opkit::OpRegistry::Global().FindKernels(op, opkit::DeviceType::kCPU))
-      out[kernel->backend].insert(op);
+    for (const opkit::DeviceType device : {opkit::DeviceType::kCPU, opkit::DeviceType::kCUDA})
+      for (const opkit::Kernel* kernel : opkit::OpRegistry::Global().FindKernels(op, device))
+        out[{device, kernel->backend}].insert(op);
   return out;
 }
 
-// Returns the reference backend, then the others sorted by name.
-inline std::vector<std::string> Backends() {
-  std::vector<std::string> out{opkit::kReferenceBackend};
+// Returns the reference backend of the CPU, then the others sorted by device and name.
+inline std::vector<Backend> Backends() {
+  std::vector<Backend> out{Backend()};
   for (const auto& [backend, operators] : OperatorsByBackend())
-    if (backend != opkit::kReferenceBackend) out.push_back(backend);
+    if (!backend.IsReference()) out.push_back(backend);
   return out;
+}
+
+// Has plans that are compiled with options() prefer a backend, on the first device of its type.
+class PreferredBackend {
+ public:
+  explicit PreferredBackend(const Backend& backend) : device_(backend.device) {
+    opkit::OpRegistry::Global().SetPreference(device_, {backend.name, opkit::kReferenceBackend});
+  }
+  PreferredBackend(const PreferredBackend&) = delete;
+  PreferredBackend& operator=(const PreferredBackend&) = delete;
+  ~PreferredBackend() { opkit::OpRegistry::Global().SetPreference(device_, {}); }
+
+  opkit::PlanOptions options(int threads = 0) const {
+    opkit::PlanOptions out;
+    out.threads = threads;
+    if (device_ != opkit::DeviceType::kCPU) out.devices = {opkit::Device{device_, 0}, {}};
+    return out;
+  }
+
+ private:
+  const opkit::DeviceType device_;
+};
+
+// Returns the tensor, or its copy in the host's memory.
+inline opkit::Tensor OnHost(const opkit::Tensor& tensor) {
+  if (tensor.device().type == opkit::DeviceType::kCPU) return tensor;
+  opkit::Tensor host;
+  opkit::Copy(tensor, &host);
+  return host;
 }
 
 #endif  // OPKIT_TESTS_SUPPORT_BACKENDS_HPP_

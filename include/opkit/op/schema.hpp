@@ -245,6 +245,9 @@ class OpSchema {
   OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {
     return devices_ = std::move(devices), *this;
   }
+  // Sets the inputs that every kernel reads in the host's memory, such as the shape of a Reshape:
+  // the shapes of outputs depend on their elements. Plans leave or copy these inputs there.
+  OpSchema& InputsOnHost(std::vector<int> inputs);
   OpSchema& InputsCanCrossDevices() { return inputs_cross_devices_ = true, *this; }
 
   // Sets name, doc and, if limited, dtypes of an input or output; inference and Invoke throw

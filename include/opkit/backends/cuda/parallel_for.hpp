@@ -1,6 +1,10 @@
 // ParallelFor over a CUDAContext, and OpResource::parallel_for in a .cu file: launch the loop as a
 // kernel on the stream of the context or the call. With the overloads of
 // engine/context_parallel_for.hpp the same source runs on the CPU, on its streams and on CUDA.
+//
+// With OPKIT_CUDA_EMULATION a host compiler makes functions of the loops, which the host calls when
+// the stream comes to them. Tests of kernels then need no device, only a CUDA runtime whose device
+// memory the host can read, such as that of tests/cuda_fake.
 #ifndef OPKIT_BACKENDS_CUDA_PARALLEL_FOR_HPP_
 #define OPKIT_BACKENDS_CUDA_PARALLEL_FOR_HPP_
 
@@ -85,6 +89,30 @@ void IssueDeviceLoop(const OpResource& resource, int64_t n, F f) {
     Throw(ErrorCode::kUnsupported, "an OPKIT_DEVICE loop runs on cuda, and this operator on ",
           resource.device());
   detail::LaunchLoop(resource.device().index, resource.stream<CUstream_st>(), n, f);
+}
+
+#elif defined(OPKIT_CUDA_EMULATION)
+
+namespace detail {
+
+// Runs `work` on the host, when the stream comes to it.
+template <class F>
+void LaunchOnHost(cudaStream_t stream, F work) {
+  auto kept = std::make_unique<F>(std::move(work));
+  OPKIT_CUDA_CHECK(cudaLaunchHostFunc(
+      stream, [](void* data) { (*std::unique_ptr<F>(static_cast<F*>(data)))(); }, kept.get()));
+  kept.release();
+}
+
+}  // namespace detail
+
+template <class F>
+void ParallelFor(CUDAContext& context, int64_t n, F f, int64_t /*grain*/ = kAutoGrain) {
+  static_assert(std::is_trivially_copyable_v<F>);
+  if (n <= 0) return;
+  detail::LaunchOnHost(context.cuda_stream(), [n, f] {
+    for (int64_t i = 0; i < n; ++i) f(i);
+  });
 }
 
 #else

@@ -361,6 +361,17 @@ OPKIT_INLINE OpCost OpSchema::Cost(const OperatorDef& def, const std::vector<Ten
   if (all) cost.flops = flops_(context);
   return cost;
 }
+OPKIT_COLD OPKIT_INLINE OpSchema& OpSchema::InputsOnHost(std::vector<int> inputs) {
+  devices_ = [inputs = std::move(inputs)](const OperatorDef& def) {
+    DevicePlacement placement{std::vector<Device>(def.inputs().size(), def.device()),
+                              std::vector<Device>(def.outputs().size(), def.device())};
+    for (const int i : inputs)
+      if (def.device().type != DeviceType::kCPU && detail::Index(i) < placement.first.size())
+        placement.first[detail::Index(i)] = Device{};
+    return placement;
+  };
+  return *this;
+}
 OPKIT_INLINE OpSchema::DevicePlacement OpSchema::InferDevices(const OperatorDef& def) const {
   if (devices_) return devices_(def);
   return {std::vector<Device>(def.inputs().size(), def.device()),

@@ -18,7 +18,7 @@ namespace detail {
 #define OPKIT_WRAPPING_FUNCTION(name, op)                                            \
   struct name {                                                                      \
     template <class C>                                                               \
-    static C Apply(C a, C b) {                                                       \
+    OPKIT_HOST_DEVICE static C Apply(C a, C b) {                                     \
       if constexpr (std::is_integral_v<C>)                                           \
         return static_cast<C>(static_cast<uint64_t>(a) op static_cast<uint64_t>(b)); \
       else                                                                           \
@@ -33,7 +33,7 @@ OPKIT_WRAPPING_FUNCTION(MulFunction, *);
 // Divides. For integers b must not be 0. The smallest integer divided by -1 gives itself.
 struct DivFunction {
   template <class C>
-  static C Apply(C a, C b) {
+  OPKIT_HOST_DEVICE static C Apply(C a, C b) {
     if constexpr (std::is_integral_v<C> && std::is_signed_v<C>)
       if (b == -1) return static_cast<C>(-static_cast<uint64_t>(a));
     return static_cast<C>(a / b);
@@ -42,7 +42,7 @@ struct DivFunction {
 // Returns a remainder with the sign of a, as in C. For integers b must not be 0.
 struct FmodFunction {
   template <class C>
-  static C Apply(C a, C b) {
+  OPKIT_HOST_DEVICE static C Apply(C a, C b) {
     if constexpr (std::is_integral_v<C>) {
       if constexpr (std::is_signed_v<C>)
         if (b == -1) return 0;
@@ -56,7 +56,7 @@ struct FmodFunction {
 // must not be 0.
 struct ModFunction {
   template <class C>
-  static C Apply(C a, C b) {
+  OPKIT_HOST_DEVICE static C Apply(C a, C b) {
     const C remainder = FmodFunction::Apply(a, b);
     if constexpr (std::is_floating_point_v<C>)
       if (remainder == 0) return std::copysign(remainder, b);

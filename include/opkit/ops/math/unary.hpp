@@ -14,7 +14,7 @@ namespace detail {
 // Negates. Integers are negated as unsigned numbers. So the smallest integer gives itself.
 struct NegFunction {
   template <class C>
-  static C Apply(C x, const float*) {
+  OPKIT_HOST_DEVICE static C Apply(C x, const float*) {
     if constexpr (std::is_integral_v<C>)
       return static_cast<C>(-static_cast<uint64_t>(x));
     else
@@ -23,7 +23,7 @@ struct NegFunction {
 };
 struct AbsFunction {
   template <class C>
-  static C Apply(C x, const float* none) {
+  OPKIT_HOST_DEVICE static C Apply(C x, const float* none) {
     if constexpr (std::is_floating_point_v<C>)
       return std::fabs(x);
     else
@@ -32,14 +32,14 @@ struct AbsFunction {
 };
 struct SignFunction {
   template <class C>
-  static C Apply(C x, const float*) {
+  OPKIT_HOST_DEVICE static C Apply(C x, const float*) {
     if constexpr (std::is_floating_point_v<C>)
       if (std::isnan(x)) return x;
     return static_cast<C>((C{0} < x) - (x < C{0}));
   }
 };
 struct NotFunction {
-  static bool Apply(bool x, const float*) { return !x; }
+  OPKIT_HOST_DEVICE static bool Apply(bool x, const float*) { return !x; }
 };
 OPKIT_UNARY_FUNCTION(ReciprocalFunction, C{1} / x);
 // In the default rounding mode nearbyint rounds halves to the even neighbour.

@@ -16,7 +16,7 @@ namespace detail {
 
 // Returns min(max(x, low), high), hence `high` if `low` is above `high`.
 template <class C>
-C Clamp(C x, C low, C high) {
+OPKIT_HOST_DEVICE C Clamp(C x, C low, C high) {
   const C above = x < low ? low : x;
   return above > high ? high : above;
 }
@@ -28,7 +28,7 @@ OPKIT_UNARY_FUNCTION(LeakyReluFunction, x < 0 ? C(attributes[0]) * x : x);
 // Computes PRelu of one element with its slope. Integers wrap around.
 struct PReluFunction {
   template <class C>
-  static C Apply(C x, C slope) {
+  OPKIT_HOST_DEVICE static C Apply(C x, C slope) {
     if constexpr (std::is_integral_v<C>)
       return x < 0 ? static_cast<C>(static_cast<uint64_t>(x) * static_cast<uint64_t>(slope)) : x;
     else

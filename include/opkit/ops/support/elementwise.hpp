@@ -147,7 +147,7 @@ using ComputeType =
 template <class T>
 using StoredType = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 template <class T>
-ComputeType<T> LoadElement(const StoredType<T>& stored) {
+OPKIT_HOST_DEVICE ComputeType<T> LoadElement(const StoredType<T>& stored) {
   if constexpr (std::is_same_v<T, bool>)
     return stored != 0;
   else
@@ -156,20 +156,20 @@ ComputeType<T> LoadElement(const StoredType<T>& stored) {
 
 // Defines a function for RunUnary by an expression of one element x of type C. The expression may
 // read the numbers `attributes`.
-#define OPKIT_UNARY_FUNCTION(name, ...)                             \
-  struct name {                                                     \
-    template <class C>                                              \
-    static C Apply(C x, [[maybe_unused]] const float* attributes) { \
-      return __VA_ARGS__;                                           \
-    }                                                               \
+#define OPKIT_UNARY_FUNCTION(name, ...)                                               \
+  struct name {                                                                       \
+    template <class C>                                                                \
+    OPKIT_HOST_DEVICE static C Apply(C x, [[maybe_unused]] const float* attributes) { \
+      return __VA_ARGS__;                                                             \
+    }                                                                                 \
   }
 // Defines a function of two elements a and b by an expression. For RunBinary.
-#define OPKIT_BINARY_FUNCTION(name, ...) \
-  struct name {                          \
-    template <class C>                   \
-    static C Apply(C a, C b) {           \
-      return __VA_ARGS__;                \
-    }                                    \
+#define OPKIT_BINARY_FUNCTION(name, ...)         \
+  struct name {                                  \
+    template <class C>                           \
+    OPKIT_HOST_DEVICE static C Apply(C a, C b) { \
+      return __VA_ARGS__;                        \
+    }                                            \
   }
 // Computes y = F::Apply(x, attributes) for each element, x and y of type T.
 template <class F, class T>

@@ -1,5 +1,6 @@
-// StandardOperator: the base of the standard operators. Its outputs take dtypes and shapes from the
-// schema's inference, so that shape rules are written once. Kernels can get dense inputs.
+// StandardOperatorOn<Context>: the base of the standard operators. Its outputs take dtypes and
+// shapes from the schema's inference, so that shape rules are written once. Kernels can get dense
+// inputs. StandardOperator is the base on the CPU.
 #ifndef OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_
 #define OPKIT_OPS_SUPPORT_STANDARD_OPERATOR_HPP_
 
@@ -22,10 +23,11 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 //       …
 //     }
 //   };
-class StandardOperator : public Operator<CPUContext> {
+template <class Context>
+class StandardOperatorOn : public Operator<Context> {
  public:
-  StandardOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : Operator<CPUContext>(def, ws, config),
+  StandardOperatorOn(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : Operator<Context>(def, ws, config),
         schema_(&OpRegistry::Global().GetSchema(def.type())),
         inputs_(def.inputs().size()),
         dense_(def.inputs().size()) {}
@@ -38,7 +40,7 @@ class StandardOperator : public Operator<CPUContext> {
   // Returns DenseInput(i). Returns a copy of the input if it shares memory with `out`, and number
   // or size of elements differ: elements could be overwritten before they are read.
   const Tensor& InputBeside(int i, const Tensor& out) {
-    const Tensor& input = DenseInput(i);
+    const Tensor& input = this->DenseInput(i);
     if (input.numel() == out.numel() && BitSize(input.dtype()) == BitSize(out.dtype())) [[likely]]
       return input;
     if (!input.SharesMemoryWith(out)) [[likely]]
@@ -50,39 +52,41 @@ class StandardOperator : public Operator<CPUContext> {
   // kInvalidArgument if the dtype or shape stays unknown.
   Tensor* InferredOutput(int o) {
     Infer();
-    const auto& inferred = inference().outputs()[detail::Index(o)];
+    const auto& inferred = this->inference().outputs()[detail::Index(o)];
     if (!inferred.known || inferred.dtype == DType::kUndefined) [[unlikely]]
       NotInferred(o);
-    return Output(o, inferred.shape, inferred.dtype);
+    return this->Output(o, inferred.shape, inferred.dtype);
   }
   const OpSchema& schema() const { return *schema_; }
   // Runs the schema's inference on the inputs of this run if its results are out of date.
   // InferredOutput calls it. Throws the errors of inference.
   void Infer() {
-    for (int i = 0; i < InputSize(); ++i)
-      inputs_[detail::Index(i)] = HasInput(i) ? &Input(i) : nullptr;
-    if (inference().IsFresh(inputs_)) [[likely]]
+    for (int i = 0; i < this->InputSize(); ++i)
+      inputs_[detail::Index(i)] = this->HasInput(i) ? &this->Input(i) : nullptr;
+    if (this->inference().IsFresh(inputs_)) [[likely]]
       return;
-    inference().Infer(
-        def(), inputs_, [this](InferenceContext& context) { schema_->Infer(context); }, [] {});
-    inference().Keep();
+    this->inference().Infer(
+        this->def(), inputs_, [this](InferenceContext& context) { schema_->Infer(context); },
+        [] {});
+    this->inference().Keep();
   }
   // Calls f.operator()<T>() with the element type T of input 0. Throws kTypeMismatch if T is not
   // one of Types; inference usually refuses such inputs before.
   template <class Types, class F>
   bool Visit(F&& f) {
     Infer();
-    if (!Types::Visit(Input(0).dtype(), f)) [[unlikely]]
+    if (!Types::Visit(this->Input(0).dtype(), f)) [[unlikely]]
       NotComputed();
     return true;
   }
 
  private:
   [[noreturn]] OPKIT_COLD void NotComputed() const {
-    Throw(ErrorCode::kTypeMismatch, type(), " does not compute ", ToString(Input(0).dtype()));
+    Throw(ErrorCode::kTypeMismatch, this->type(), " does not compute ",
+          ToString(this->Input(0).dtype()));
   }
   [[noreturn]] OPKIT_COLD void NotInferred(int o) const {
-    Throw(ErrorCode::kInvalidArgument, "output ", o, " of ", type(),
+    Throw(ErrorCode::kInvalidArgument, "output ", o, " of ", this->type(),
           " cannot be inferred from these inputs");
   }
 
@@ -90,6 +94,7 @@ class StandardOperator : public Operator<CPUContext> {
   std::vector<const Tensor*> inputs_;
   std::vector<Tensor> dense_;  // copies of inputs that share the output's memory
 };
+using StandardOperator = StandardOperatorOn<CPUContext>;
 
 namespace detail {
 

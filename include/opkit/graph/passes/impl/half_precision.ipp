@@ -237,8 +237,8 @@ class HalfWidener : NodePass {
   IndexedVector<Kind> kinds_;
   IndexedVector<Tensor> constants_;  // by value; the widened constants
   bool convolves_ = false;
-  bool any_ = false;                 // whether a node gains
-  bool has_half_products_ = false;   // whether the graph is better off in its half type
+  bool any_ = false;                // whether a node gains
+  bool has_half_products_ = false;  // whether the graph is better off in its half type
 };
 
 }  // namespace detail

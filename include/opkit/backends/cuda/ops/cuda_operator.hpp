@@ -1,0 +1,50 @@
+// CUDAStandardOperator: the base of the standard operators' kernels on CUDA. Every header of this
+// folder includes this header first.
+#ifndef OPKIT_BACKENDS_CUDA_OPS_CUDA_OPERATOR_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_CUDA_OPERATOR_HPP_
+
+#include "opkit/backends/cuda/context.hpp"
+#include "opkit/backends/cuda/parallel_for.hpp"
+#include "opkit/backends/cuda/teams.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/standard_operator.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// The kernels of this folder that only need the CUDA runtime.
+inline constexpr const char* kCUDABackend = "cuda";
+inline constexpr int kCUDARank = 100;
+OPKIT_REGISTER_BACKEND_RANK(kCUDABackend, kCUDARank);
+
+using CUDAStandardOperator = StandardOperatorOn<CUDAContext>;
+
+// The types of the elements that the kernels compute.
+using CUDAFloatTypes = ElementTypes<float, double, float16, bfloat16>;
+
+// Throws UnsupportedOperatorFeature unless the dtype of input i is known and one of Types. For
+// Propose.
+template <class Types>
+void RequireTypes(const KernelQuery& query, size_t i = 0) {
+  RequireDTypes(query, i, Types::DTypes());
+}
+// Returns one configuration, with the in-place pairs of the schema, if input 0 is of one of Types.
+// For Propose.
+template <class Types>
+std::vector<KernelConfig> ProposeTypes(const KernelQuery& query) {
+  RequireTypes<Types>(query);
+  const OpSchema& schema = OpRegistry::Global().GetSchema(query.def.type());
+  KernelConfig config;
+  for (int i = 0; i < static_cast<int>(query.inputs.size()); ++i)
+    if (schema.CanInplace(i, 0)) config.inplace.emplace_back(i, 0);
+  return {std::move(config)};
+}
+
+}}  // namespace opkit
+
+// Registers the kernel of an operator for the backend "cuda". The class comes last, so that it may
+// contain commas.
+#define OPKIT_CUDA_OPERATOR(name, ...)                                                       \
+  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCUDA, name, ::opkit::kCUDABackend, kDefault, \
+                          __VA_ARGS__)
+
+#endif  // OPKIT_BACKENDS_CUDA_OPS_CUDA_OPERATOR_HPP_
