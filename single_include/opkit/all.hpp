@@ -5463,6 +5463,9 @@ class OpSchema {
   OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {
     return devices_ = std::move(devices), *this;
   }
+  // Sets the inputs that every kernel reads in the host's memory, such as the shape of a Reshape:
+  // the shapes of outputs depend on their elements. Plans leave or copy these inputs there.
+  OpSchema& InputsOnHost(std::vector<int> inputs);
   OpSchema& InputsCanCrossDevices() { return inputs_cross_devices_ = true, *this; }
 
   // Sets name, doc and, if limited, dtypes of an input or output; inference and Invoke throw
@@ -17992,8 +17995,9 @@ constexpr bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype ==
 // the half type. Also widens the standard nodes between two such nodes. Keeps nodes
 // with control edges, with subgraphs, or that use rewritten values; operators with kernels of other
 // devices; graphs without a half type or without the types of their inputs; and graphs of which a
-// kernel multiplies matrices or convolves in the half type, as "onednn" does for bfloat16 on a CPU
-// that has instructions for it.
+// kernel multiplies matrices in the half type, as "onednn" does for bfloat16 on a CPU that has
+// instructions for it. Widens graphs with convolutions even then: their light nodes, and the blocks
+// of channels, have fast kernels for float32 alone.
 Graph ComputeHalfInFloat32(const Graph& graph);
 
 }}  // namespace opkit
@@ -21722,6 +21726,17 @@ OPKIT_INLINE OpCost OpSchema::Cost(const OperatorDef& def, const std::vector<Ten
   context.SetDeclared(attributes_.declared);
   if (all) cost.flops = flops_(context);
   return cost;
+}
+OPKIT_COLD OPKIT_INLINE OpSchema& OpSchema::InputsOnHost(std::vector<int> inputs) {
+  devices_ = [inputs = std::move(inputs)](const OperatorDef& def) {
+    DevicePlacement placement{std::vector<Device>(def.inputs().size(), def.device()),
+                              std::vector<Device>(def.outputs().size(), def.device())};
+    for (const int i : inputs)
+      if (def.device().type != DeviceType::kCPU && detail::Index(i) < placement.first.size())
+        placement.first[detail::Index(i)] = Device{};
+    return placement;
+  };
+  return *this;
 }
 OPKIT_INLINE OpSchema::DevicePlacement OpSchema::InferDevices(const OperatorDef& def) const {
   if (devices_) return devices_(def);
@@ -43608,6 +43623,8 @@ class HalfWidener : NodePass {
         kinds_(Index(graph.num_nodes()), Kind::kKept),
         constants_(Index(view_.num_values())) {
     if (!MayHaveHalf() || !Types()) return;
+    for (const int node : view_.order())
+      convolves_ |= IsStandard(node, "Conv") || IsStandard(node, "ConvTranspose");
     for (const int node : view_.order()) {
       kinds_[node] = KindOf(node);
       any_ |= kinds_[node] == Kind::kGains;
@@ -43767,6 +43784,7 @@ class HalfWidener : NodePass {
   bool HasFastHalfKernel(const OperatorDef& def, const OpSchema& schema,
                          std::vector<TensorInfo> inputs) {
     constexpr uint64_t kFew = 4;
+    if (convolves_) return false;
     try {
       inputs = WithExtents(std::move(inputs));
       const std::vector<TensorInfo> outputs = schema.InferOutputs(def, inputs);
@@ -43820,8 +43838,9 @@ class HalfWidener : NodePass {
 
   IndexedVector<Kind> kinds_;
   IndexedVector<Tensor> constants_;  // by value; the widened constants
-  bool any_ = false;                 // whether a node gains
-  bool has_half_products_ = false;   // whether the graph is better off in its half type
+  bool convolves_ = false;
+  bool any_ = false;                // whether a node gains
+  bool has_half_products_ = false;  // whether the graph is better off in its half type
 };
 
 }  // namespace detail

@@ -5458,6 +5458,9 @@ class OpSchema {
   OpSchema& DeviceInferenceFunction(UniqueFunction<DevicePlacement(const OperatorDef&)> devices) {
     return devices_ = std::move(devices), *this;
   }
+  // Sets the inputs that every kernel reads in the host's memory, such as the shape of a Reshape:
+  // the shapes of outputs depend on their elements. Plans leave or copy these inputs there.
+  OpSchema& InputsOnHost(std::vector<int> inputs);
   OpSchema& InputsCanCrossDevices() { return inputs_cross_devices_ = true, *this; }
 
   // Sets name, doc and, if limited, dtypes of an input or output; inference and Invoke throw
@@ -11942,6 +11945,17 @@ OPKIT_INLINE OpCost OpSchema::Cost(const OperatorDef& def, const std::vector<Ten
   context.SetDeclared(attributes_.declared);
   if (all) cost.flops = flops_(context);
   return cost;
+}
+OPKIT_COLD OPKIT_INLINE OpSchema& OpSchema::InputsOnHost(std::vector<int> inputs) {
+  devices_ = [inputs = std::move(inputs)](const OperatorDef& def) {
+    DevicePlacement placement{std::vector<Device>(def.inputs().size(), def.device()),
+                              std::vector<Device>(def.outputs().size(), def.device())};
+    for (const int i : inputs)
+      if (def.device().type != DeviceType::kCPU && detail::Index(i) < placement.first.size())
+        placement.first[detail::Index(i)] = Device{};
+    return placement;
+  };
+  return *this;
 }
 OPKIT_INLINE OpSchema::DevicePlacement OpSchema::InferDevices(const OperatorDef& def) const {
   if (devices_) return devices_(def);
