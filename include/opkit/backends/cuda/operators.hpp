@@ -3,5 +3,6 @@
 #define OPKIT_BACKENDS_CUDA_OPERATORS_HPP_
 
 #include "opkit/backends/cuda/ops/elementwise.hpp"
+#include "opkit/backends/cuda/ops/random.hpp"
 
 #endif  // OPKIT_BACKENDS_CUDA_OPERATORS_HPP_

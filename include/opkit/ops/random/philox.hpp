@@ -24,16 +24,16 @@ class Philox {
     std::array<uint32_t, 4> words;
 
     // Returns a number in [0, 1), a multiple of 2^-53, made of the first two words.
-    constexpr double Uniform() const { return Fraction(words[0], words[1]); }
+    OPKIT_HOST_DEVICE constexpr double Uniform() const { return Fraction(words[0], words[1]); }
     // Returns a number with mean 0 and variance 1, made of all words (Box and Muller, "A note on
     // the generation of random normal deviates", 1958).
-    double Normal() const {
+    OPKIT_HOST_DEVICE double Normal() const {
       const double radius = std::sqrt(-2 * std::log1p(-Fraction(words[0], words[1])));
       return radius * std::cos(2 * std::numbers::pi * Fraction(words[2], words[3]));
     }
 
    private:
-    static constexpr double Fraction(uint32_t high, uint32_t low) {
+    OPKIT_HOST_DEVICE static constexpr double Fraction(uint32_t high, uint32_t low) {
       return static_cast<double>((uint64_t{high} << 32 | low) >> 11) * 0x1p-53;
     }
   };

@@ -64,16 +64,29 @@ inline void InferMultinomial(InferenceContext& c) {
 // The base of operators that draw random numbers. Element i of the output gets the numbers at
 // position i of Philox. With the attribute `seed` every run gets the same numbers. Without it they
 // depend on SetSeed, on the name of the node's output and on the run's number.
-class RandomOperator : public StandardOperator {
+template <class Context>
+class RandomOperatorOn : public StandardOperatorOn<Context> {
  public:
-  RandomOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config) {
+  RandomOperatorOn(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperatorOn<Context>(def, ws, config) {
     seeds_.SetKey(def.outputs()[0]);
   }
 
  protected:
   // Returns the random numbers of the next run.
   Philox NextRun() { return Philox(has_seed_ ? std::bit_cast<uint32_t>(seed_) : seeds_.Next()); }
+
+ private:
+  const bool has_seed_ = this->HasArgument("seed");
+  const float seed_ = this->template GetSingleArgument<float>("seed", 0);
+  detail::RunSeeds seeds_;
+};
+
+class RandomOperator : public RandomOperatorOn<CPUContext> {
+ public:
+  using RandomOperatorOn::RandomOperatorOn;
+
+ protected:
   // Sets each element i of `y`, of one of Types, to number(random bits, i).
   template <class Types, class F>
   void Fill(Tensor* y, F number) {
@@ -89,10 +102,6 @@ class RandomOperator : public StandardOperator {
 
  private:
   static constexpr int64_t kGrain = 1024;  // elements for one thread: 10 microseconds or more
-
-  const bool has_seed_ = HasArgument("seed");
-  const float seed_ = GetSingleArgument<float>("seed", 0);
-  detail::RunSeeds seeds_;
 };
 
 class RandomNormalOp final : public RandomOperator {
