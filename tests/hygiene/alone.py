@@ -8,7 +8,8 @@ A header and its .ipp are one unit. The .ipp includes its header, so that a miss
 shows. Two umbrellas, the headers at the top of include/opkit, are one unit too, in either order.
 
 Headers of backends/, interop/ and ops/ need third-party libraries. The units of such a folder are its
-headers without their .ipp, and without headers that name a library that this machine lacks.
+headers without their .ipp, and without headers that name a library that this machine lacks. The operators on
+CUDA need nvcc: each has a unit of its own in src/backends/cuda, and one in tests/cuda_fake/emulated.
 
 PRECOMPILED is a folder of precompiled headers, such as op/kernel.hpp.gch, each beside its header. A unit
 begins with the largest of them that its header includes anyway, directly or by way of others. So the unit
@@ -28,6 +29,7 @@ import tempfile
 
 INCLUDE = pathlib.Path(__file__).resolve().parents[2] / "include"
 GLUE = ("backends", "interop", "ops")
+BY_NVCC = re.compile(r"opkit/backends/cuda/(ops/|operators\.hpp)")
 OWN = re.compile(r'^#include "([^"]+)"', re.M)
 OTHERS = re.compile(r"^ *# *include *<([^>]+)>", re.M)
 
@@ -36,7 +38,9 @@ def glue_headers(include, folders):
     """The headers of the folders."""
     for folder in folders:
         for path in sorted((include / "opkit" / folder).rglob("*.h*")):
-            yield path.relative_to(include).as_posix()
+            header = path.relative_to(include).as_posix()
+            if not BY_NVCC.match(header):
+                yield header
 
 
 def units(include, folders=()):
