@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "opkit/ops/math/element_functions.hpp"
 #include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
@@ -13,69 +14,6 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Defines the function of an operator. Integers are computed as uint64, because its overflow is
-// defined, and then truncated.
-#define OPKIT_WRAPPING_FUNCTION(name, op)                                            \
-  struct name {                                                                      \
-    template <class C>                                                               \
-    OPKIT_HOST_DEVICE static C Apply(C a, C b) {                                     \
-      if constexpr (std::is_integral_v<C>)                                           \
-        return static_cast<C>(static_cast<uint64_t>(a) op static_cast<uint64_t>(b)); \
-      else                                                                           \
-        return a op b;                                                               \
-    }                                                                                \
-  }
-OPKIT_WRAPPING_FUNCTION(AddFunction, +);
-OPKIT_WRAPPING_FUNCTION(SubFunction, -);
-OPKIT_WRAPPING_FUNCTION(MulFunction, *);
-#undef OPKIT_WRAPPING_FUNCTION
-
-// Divides. For integers b must not be 0. The smallest integer divided by -1 gives itself.
-struct DivFunction {
-  template <class C>
-  OPKIT_HOST_DEVICE static C Apply(C a, C b) {
-    if constexpr (std::is_integral_v<C> && std::is_signed_v<C>)
-      if (b == -1) return static_cast<C>(-static_cast<uint64_t>(a));
-    return static_cast<C>(a / b);
-  }
-};
-// Returns a remainder with the sign of a, as in C. For integers b must not be 0.
-struct FmodFunction {
-  template <class C>
-  OPKIT_HOST_DEVICE static C Apply(C a, C b) {
-    if constexpr (std::is_integral_v<C>) {
-      if constexpr (std::is_signed_v<C>)
-        if (b == -1) return 0;
-      return static_cast<C>(a % b);
-    } else {
-      return std::fmod(a, b);
-    }
-  }
-};
-// Returns a remainder with the sign of b, as in Python, also for a remainder of 0. For integers b
-// must not be 0.
-struct ModFunction {
-  template <class C>
-  OPKIT_HOST_DEVICE static C Apply(C a, C b) {
-    const C remainder = FmodFunction::Apply(a, b);
-    if constexpr (std::is_floating_point_v<C>)
-      if (remainder == 0) return std::copysign(remainder, b);
-    if constexpr (std::is_signed_v<C>)
-      if (remainder != 0 && (remainder < 0) != (b < 0)) return static_cast<C>(remainder + b);
-    return remainder;
-  }
-};
-
-// Computes a power modulo 2^64 by squaring. A result with a magnitude between 0 and 1 becomes 0; 0
-// to a negative power is 0, too.
-inline uint64_t IntegerPower(uint64_t base, uint64_t exponent, bool negative_exponent) {
-  if (negative_exponent)
-    return base == 1 ? 1 : base == ~uint64_t{0} ? (exponent & 1 ? base : 1) : 0;
-  uint64_t power = 1;
-  for (; exponent != 0; exponent >>= 1, base *= base)
-    if (exponent & 1) power *= base;
-  return power;
-}
 template <class T, class E>
 void RunPow(const ElementRun& run) {
   const T* base = static_cast<const T*>(run.in[0]);

@@ -4,6 +4,7 @@
 #ifndef OPKIT_OPS_MATH_BITWISE_HPP_
 #define OPKIT_OPS_MATH_BITWISE_HPP_
 
+#include "opkit/ops/math/element_functions.hpp"
 #include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
@@ -15,20 +16,6 @@ using IntegerTypes =
     ElementTypes<int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t>;
 
 namespace detail {
-
-OPKIT_BINARY_FUNCTION(BitwiseAndFunction, static_cast<C>((a) & (b)));
-OPKIT_BINARY_FUNCTION(BitwiseOrFunction, static_cast<C>(a | b));
-OPKIT_BINARY_FUNCTION(BitwiseXorFunction, static_cast<C>(a ^ b));
-OPKIT_UNARY_FUNCTION(BitwiseNotFunction, static_cast<C>(~x));
-// C++ does not define shifts by a negative number, or by the width or more; here they leave no bit
-// but the sign of a number that is shifted to the right.
-template <class C>
-bool IsShift(C places) {
-  return static_cast<std::make_unsigned_t<C>>(places) < sizeof(C) * 8;
-}
-OPKIT_BINARY_FUNCTION(ShiftLeftFunction,
-                      IsShift(b) ? static_cast<C>(static_cast<uint64_t>(a) << b) : C{0});
-OPKIT_BINARY_FUNCTION(ShiftRightFunction, static_cast<C>(IsShift(b) ? a >> b : a < 0 ? -1 : 0));
 
 // Returns the unsigned type of the same size.
 inline DType UnsignedOfSize(DType dtype) {

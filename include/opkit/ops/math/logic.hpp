@@ -4,46 +4,27 @@
 #ifndef OPKIT_OPS_MATH_LOGIC_HPP_
 #define OPKIT_OPS_MATH_LOGIC_HPP_
 
-#include <cmath>
-
+#include "opkit/ops/math/element_functions.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/text/string_broadcast.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-// Defines a function of two elements, and its operator with schema and registration.
-#define OPKIT_PREDICATE(name, op, Types, doc)                                     \
-  namespace detail {                                                              \
-  struct name##Function {                                                         \
-    template <class C>                                                            \
-    static bool Apply(C a, C b) {                                                 \
-      return a op b;                                                              \
-    }                                                                             \
-  };                                                                              \
-  }                                                                               \
+
+// Defines the operator of a comparison, with schema and registration.
+#define OPKIT_PREDICATE(name, Types, doc)                                         \
   using name##Op = detail::BinaryOperator<detail::name##Function, Types, bool>;   \
   OPKIT_STANDARD_OPERATOR(name, kNone, name##Op).FillUsing([](OpSchema& schema) { \
     detail::DescribePredicate(schema, doc, Types::DTypes());                      \
   })
 
-OPKIT_PREDICATE(And, &&, ElementTypes<bool>, "C is true where A and B are.");
-OPKIT_PREDICATE(Greater, >, NumericTypes, "C is true where A is above B.");
-OPKIT_PREDICATE(GreaterOrEqual, >=, NumericTypes, "C is true where A is above B or equals it.");
-OPKIT_PREDICATE(Less, <, NumericTypes, "C is true where A is below B.");
-OPKIT_PREDICATE(LessOrEqual, <=, NumericTypes, "C is true where A is below B or equals it.");
-OPKIT_PREDICATE(Or, ||, ElementTypes<bool>, "C is true where A is, or B, or both.");
-OPKIT_PREDICATE(Xor, !=, ElementTypes<bool>, "C is true where one of A and B is.");
+OPKIT_PREDICATE(And, ElementTypes<bool>, "C is true where A and B are.");
+OPKIT_PREDICATE(Greater, NumericTypes, "C is true where A is above B.");
+OPKIT_PREDICATE(GreaterOrEqual, NumericTypes, "C is true where A is above B or equals it.");
+OPKIT_PREDICATE(Less, NumericTypes, "C is true where A is below B.");
+OPKIT_PREDICATE(LessOrEqual, NumericTypes, "C is true where A is below B or equals it.");
+OPKIT_PREDICATE(Or, ElementTypes<bool>, "C is true where A is, or B, or both.");
+OPKIT_PREDICATE(Xor, ElementTypes<bool>, "C is true where one of A and B is.");
 #undef OPKIT_PREDICATE
-
-namespace detail {
-
-struct EqualFunction {
-  template <class C>
-  static bool Apply(C a, C b) {
-    return a == b;
-  }
-};
-
-}  // namespace detail
 
 class EqualOp : public detail::BinaryOperator<detail::EqualFunction, PlainTypes, bool> {
  public:
@@ -75,20 +56,6 @@ void RunTest(const ElementRun& run) {
   auto* y = static_cast<uint8_t*>(run.out);
   for (int64_t i = 0; i < run.n; ++i) y[i] = F::Apply(LoadElement<T>(x[i]), run.attributes);
 }
-struct IsNaNFunction {
-  template <class C>
-  static bool Apply(C x, const float*) {
-    return std::isnan(x);
-  }
-};
-// The attributes are detect_negative and detect_positive.
-struct IsInfFunction {
-  template <class C>
-  static bool Apply(C x, const float* detect) {
-    return std::isinf(x) && detect[x > 0] != 0;
-  }
-};
-
 // An operator that tests each element of its input, of one of FloatTypes, by F.
 template <class F>
 class TestOperator : public ElementwiseOperator {

@@ -6,8 +6,8 @@
 #define OPKIT_OPS_MATH_SCALAR_FUNCTION_HPP_
 
 #include <cmath>
-#include <limits>
 
+#include "opkit/ops/math/element_functions.hpp"
 #include "opkit/ops/support/convert.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
@@ -23,73 +23,46 @@ struct ScalarFunctionRow {
   ScalarFunction derivative = nullptr;  // null: the gradient is made of other operators
 };
 
-inline double SoftplusOf(double x) { return (x < 0 ? 0 : x) + std::log1p(std::exp(-std::fabs(x))); }
-inline constexpr double kRootOf2ByPi = 0.79788456080286535588;
-inline double GeluOf(double x, const double*) { return x / 2 * std::erfc(-x * std::sqrt(0.5)); }
-inline double GeluDerivative(double x, const double*) {
-  return std::erfc(-x * std::sqrt(0.5)) / 2 + x * kRootOf2ByPi / 2 * std::exp(-x * x / 2);
+// Returns F of a double, for the table.
+template <class F>
+double InDouble(double x, const double* a) {
+  return F::Apply(x, a);
 }
-inline double GeluByTanh(double x, const double*) {
-  return x / 2 * (1 + std::tanh(kRootOf2ByPi * (x + 0.044715 * x * x * x)));
-}
-inline double GeluByTanhDerivative(double x, const double*) {
-  const double tanh = std::tanh(kRootOf2ByPi * (x + 0.044715 * x * x * x));
-  const double slope = 1 - tanh * tanh;
-  if (slope == 0) return (1 + tanh) / 2;
-  return (1 + tanh) / 2 + x / 2 * slope * kRootOf2ByPi * (1 + 3 * 0.044715 * x * x);
-}
-inline double MishDerivative(double x, const double*) {
-  const double tanh = std::tanh(SoftplusOf(x)), slope = 1 - tanh * tanh;
-  return slope == 0 ? tanh : tanh + x * slope / (1 + std::exp(-x));
-}
-inline double SwishDerivative(double x, const double* a) {
-  const double sigmoid = 1 / (1 + std::exp(-a[0] * x));
-  return sigmoid * (1 + a[0] * x * (1 - sigmoid));
-}
-
-inline double HardSigmoidDerivative(double x, const double* a) {
-  const double y = a[0] * x + a[1];
-  return y > 0 && y < 1 ? a[0] : 0;
-}
-
+#define OPKIT_SCALAR_ROW(name) \
+  { #name, InDouble<name##Function> }
+#define OPKIT_SCALAR_ROW_WITH_DERIVATIVE(name) \
+  { #name, InDouble<name##Function>, InDouble<name##Derivative> }
+#define OPKIT_DERIVATIVE_ROW(name) \
+  { #name, nullptr, InDouble<name##Derivative> }
 inline constexpr ScalarFunctionRow kScalarFunctions[] = {
-    {"Acos", [](double x, const double*) { return std::acos(x); }},
-    {"Acosh", [](double x, const double*) { return std::acosh(x); }},
-    {"Asin", [](double x, const double*) { return std::asin(x); }},
-    {"Asinh", [](double x, const double*) { return std::asinh(x); }},
-    {"Atan", [](double x, const double*) { return std::atan(x); }},
-    {"Atanh", [](double x, const double*) { return std::atanh(x); }},
-    {"Celu", [](double x, const double* a) { return x < 0 ? a[0] * std::expm1(x / a[0]) : x; },
-     [](double x, const double* a) { return x < 0 ? std::exp(x / a[0]) : 1; }},
-    {"Cosh", [](double x, const double*) { return std::cosh(x); }},
-    {"Elu", nullptr, [](double x, const double* a) { return x < 0 ? a[0] * std::exp(x) : 1; }},
-    {"Erf", nullptr,
-     [](double x, const double*) { return std::sqrt(2.) * kRootOf2ByPi * std::exp(-x * x); }},
-    {"Gelu", GeluOf, GeluDerivative},
-    {"HardSigmoid", nullptr, HardSigmoidDerivative},
-    {"HardSwish", nullptr,
-     [](double x, const double*) { return x <= -3  ? 0
-                                          : x >= 3 ? 1
-                                                   : x / 3 + 0.5; }},
-    {"LeakyRelu", nullptr, [](double x, const double* a) { return x < 0 ? a[0] : 1; }},
-    {"Mish", [](double x, const double*) { return x * std::tanh(SoftplusOf(x)); }, MishDerivative},
-    {"Selu", [](double x, const double* a) { return a[1] * (x > 0 ? x : a[0] * std::expm1(x)); },
-     [](double x, const double* a) { return a[1] * (x > 0 ? 1 : a[0] * std::exp(x)); }},
-    // Shrink has the attributes bias and lambd. Its result for a NaN is 0: no comparison is true.
-    {"Shrink",
-     [](double x, const double* a) { return x < -a[1]  ? x + a[0]
-                                            : x > a[1] ? x - a[0]
-                                                       : 0; },
-     [](double x, const double* a) { return x < -a[1] || x > a[1] ? 1. : 0.; }},
-    {"Sinh", [](double x, const double*) { return std::sinh(x); }},
-    {"Softsign", [](double x, const double*) { return x / (1 + std::fabs(x)); }},
-    {"Swish", [](double x, const double* a) { return x / (1 + std::exp(-a[0] * x)); },
-     SwishDerivative},
-    {"Tan", [](double x, const double*) { return std::tan(x); }},
-    {"ThresholdedRelu", [](double x, const double* a) { return x > a[0] ? x : 0; },
-     [](double x, const double* a) { return x > a[0] ? 1. : 0.; }},
+    OPKIT_SCALAR_ROW(Acos),
+    OPKIT_SCALAR_ROW(Acosh),
+    OPKIT_SCALAR_ROW(Asin),
+    OPKIT_SCALAR_ROW(Asinh),
+    OPKIT_SCALAR_ROW(Atan),
+    OPKIT_SCALAR_ROW(Atanh),
+    OPKIT_SCALAR_ROW_WITH_DERIVATIVE(Celu),
+    OPKIT_SCALAR_ROW(Cosh),
+    OPKIT_DERIVATIVE_ROW(Elu),
+    OPKIT_DERIVATIVE_ROW(Erf),
+    OPKIT_SCALAR_ROW_WITH_DERIVATIVE(Gelu),
+    OPKIT_DERIVATIVE_ROW(HardSigmoid),
+    OPKIT_DERIVATIVE_ROW(HardSwish),
+    OPKIT_DERIVATIVE_ROW(LeakyRelu),
+    OPKIT_SCALAR_ROW_WITH_DERIVATIVE(Mish),
+    OPKIT_SCALAR_ROW_WITH_DERIVATIVE(Selu),
+    OPKIT_SCALAR_ROW_WITH_DERIVATIVE(Shrink),
+    OPKIT_SCALAR_ROW(Sinh),
+    OPKIT_SCALAR_ROW(Softsign),
+    OPKIT_SCALAR_ROW_WITH_DERIVATIVE(Swish),
+    OPKIT_SCALAR_ROW(Tan),
+    OPKIT_SCALAR_ROW_WITH_DERIVATIVE(ThresholdedRelu),
 };
-inline constexpr ScalarFunctionRow kGeluByTanh = {"Gelu", GeluByTanh, GeluByTanhDerivative};
+#undef OPKIT_SCALAR_ROW
+#undef OPKIT_SCALAR_ROW_WITH_DERIVATIVE
+#undef OPKIT_DERIVATIVE_ROW
+inline constexpr ScalarFunctionRow kGeluByTanh = {"Gelu", InDouble<GeluByTanhFunction>,
+                                                  InDouble<GeluByTanhDerivative>};
 
 enum class GeluKind : uint8_t { kNone, kTanh };
 

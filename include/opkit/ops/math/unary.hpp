@@ -3,55 +3,12 @@
 #ifndef OPKIT_OPS_MATH_UNARY_HPP_
 #define OPKIT_OPS_MATH_UNARY_HPP_
 
-#include <cmath>
-
+#include "opkit/ops/math/element_functions.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
-
-// Negates. Integers are negated as unsigned numbers. So the smallest integer gives itself.
-struct NegFunction {
-  template <class C>
-  OPKIT_HOST_DEVICE static C Apply(C x, const float*) {
-    if constexpr (std::is_integral_v<C>)
-      return static_cast<C>(-static_cast<uint64_t>(x));
-    else
-      return -x;
-  }
-};
-struct AbsFunction {
-  template <class C>
-  OPKIT_HOST_DEVICE static C Apply(C x, const float* none) {
-    if constexpr (std::is_floating_point_v<C>)
-      return std::fabs(x);
-    else
-      return x < 0 ? NegFunction::Apply(x, none) : x;
-  }
-};
-struct SignFunction {
-  template <class C>
-  OPKIT_HOST_DEVICE static C Apply(C x, const float*) {
-    if constexpr (std::is_floating_point_v<C>)
-      if (std::isnan(x)) return x;
-    return static_cast<C>((C{0} < x) - (x < C{0}));
-  }
-};
-struct NotFunction {
-  OPKIT_HOST_DEVICE static bool Apply(bool x, const float*) { return !x; }
-};
-OPKIT_UNARY_FUNCTION(ReciprocalFunction, C{1} / x);
-// In the default rounding mode nearbyint rounds halves to the even neighbour.
-OPKIT_UNARY_FUNCTION(RoundFunction, std::nearbyint(x));
-OPKIT_UNARY_FUNCTION(CeilFunction, std::ceil(x));
-OPKIT_UNARY_FUNCTION(CosFunction, std::cos(x));
-OPKIT_UNARY_FUNCTION(ErfFunction, std::erf(x));
-OPKIT_UNARY_FUNCTION(ExpFunction, std::exp(x));
-OPKIT_UNARY_FUNCTION(FloorFunction, std::floor(x));
-OPKIT_UNARY_FUNCTION(LogFunction, std::log(x));
-OPKIT_UNARY_FUNCTION(SinFunction, std::sin(x));
-OPKIT_UNARY_FUNCTION(SqrtFunction, std::sqrt(x));
 
 // Makes test inputs above 0, for Log and Sqrt.
 inline std::vector<Tensor> PositiveTestInputs(DType dtype, uint64_t seed) {

@@ -3,20 +3,11 @@
 #ifndef OPKIT_OPS_MATH_VARIADIC_HPP_
 #define OPKIT_OPS_MATH_VARIADIC_HPP_
 
+#include "opkit/ops/math/element_functions.hpp"
 #include "opkit/ops/support/elementwise.hpp"
-#include "opkit/ops/support/extremes.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
-namespace detail {
-
-OPKIT_BINARY_FUNCTION(SumFunction, a + b);
-OPKIT_BINARY_FUNCTION(MaxFunction, LargerOf(a, b));
-OPKIT_BINARY_FUNCTION(MinFunction, SmallerOf(a, b));
-// Divides by the number of inputs, attributes[0].
-OPKIT_UNARY_FUNCTION(DivideByCountFunction, x / C(attributes[0]));
-
-}  // namespace detail
 
 // Folds its inputs, from the first on, with a kernel of two inputs. Each block of the output is
 // completed in a buffer before it is written. So the output may share memory with any input of the

@@ -8,38 +8,12 @@
 #include <limits>
 
 #include "opkit/graph/passes/hard_swish.hpp"
+#include "opkit/ops/math/element_functions.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/support/node_gradient.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
-
-// Returns min(max(x, low), high), hence `high` if `low` is above `high`.
-template <class C>
-OPKIT_HOST_DEVICE C Clamp(C x, C low, C high) {
-  const C above = x < low ? low : x;
-  return above > high ? high : above;
-}
-
-OPKIT_UNARY_FUNCTION(EluFunction, x < 0 ? C(attributes[0]) * std::expm1(x) : x);
-OPKIT_UNARY_FUNCTION(HardSigmoidFunction, Clamp<C>(C(attributes[0]) * x + C(attributes[1]), 0, 1));
-OPKIT_UNARY_FUNCTION(HardSwishFunction, Clamp<C>(x / 6 + C(0.5), 0, 1) * x);
-OPKIT_UNARY_FUNCTION(LeakyReluFunction, x < 0 ? C(attributes[0]) * x : x);
-// Computes PRelu of one element with its slope. Integers wrap around.
-struct PReluFunction {
-  template <class C>
-  OPKIT_HOST_DEVICE static C Apply(C x, C slope) {
-    if constexpr (std::is_integral_v<C>)
-      return x < 0 ? static_cast<C>(static_cast<uint64_t>(x) * static_cast<uint64_t>(slope)) : x;
-    else
-      return x < 0 ? slope * x : x;
-  }
-};
-OPKIT_UNARY_FUNCTION(ReluFunction, x < 0 ? C{0} : x);
-OPKIT_UNARY_FUNCTION(SigmoidFunction, 1 / (1 + std::exp(-x)));
-// Computes log(1 + e^x) without overflow for large x.
-OPKIT_UNARY_FUNCTION(SoftplusFunction, (x < 0 ? C{0} : x) + std::log1p(std::exp(-std::fabs(x))));
-OPKIT_UNARY_FUNCTION(TanhFunction, std::tanh(x));
 
 template <class T>
 void RunClip(const ElementRun& run) {

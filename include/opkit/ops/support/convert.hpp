@@ -41,7 +41,7 @@ inline constexpr bool kIsHalf = std::is_same_v<T, float16> || std::is_same_v<T, 
 // bit is 1. Rounding this float to a shorter type gives the same as rounding x directly (Boldo and
 // Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to
 // odd", 2008).
-inline float RoundToOdd(double x) {
+OPKIT_HOST_DEVICE inline float RoundToOdd(double x) {
   const float nearest = static_cast<float>(x);
   const double back = static_cast<double>(nearest);
   if (back == x || x != x) return nearest;
@@ -50,13 +50,13 @@ inline float RoundToOdd(double x) {
   if (away_from_zero) --bits;
   return std::bit_cast<float>(bits | 1);
 }
-inline float RoundToOdd(uint64_t x) {
+OPKIT_HOST_DEVICE inline float RoundToOdd(uint64_t x) {
   if (x >> 53 == 0) return RoundToOdd(static_cast<double>(x));
   const uint64_t odd =
       (x & 0x7ff) != 0 ? 0x800 : 0;  // a sticky bit for the low bits, which a double cannot hold
   return RoundToOdd(static_cast<double>((x & ~uint64_t{0x7ff}) | odd));
 }
-inline float RoundToOdd(int64_t x) {
+OPKIT_HOST_DEVICE inline float RoundToOdd(int64_t x) {
   return x < 0 ? -RoundToOdd(-static_cast<uint64_t>(x)) : RoundToOdd(static_cast<uint64_t>(x));
 }
 
@@ -67,7 +67,7 @@ inline float RoundToOdd(int64_t x) {
 // becomes 0. To a floating-point type: the nearest number, ties to even, infinity beyond the
 // largest.
 template <class To, class From>
-To ConvertElement(From x) {
+OPKIT_HOST_DEVICE To ConvertElement(From x) {
   if constexpr (detail::kIsHalf<From>) {
     if constexpr (std::is_same_v<To, From>)
       return x;

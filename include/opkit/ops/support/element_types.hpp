@@ -1,5 +1,5 @@
 // Lists of element types for operators: as C++ types, to instantiate a kernel for each, and as
-// DTypes, for schemas and the checks of inference.
+// DTypes, for schemas and the checks of inference. Also how the elements of a type are read.
 #ifndef OPKIT_OPS_SUPPORT_ELEMENT_TYPES_HPP_
 #define OPKIT_OPS_SUPPORT_ELEMENT_TYPES_HPP_
 
@@ -62,6 +62,24 @@ inline std::vector<DType> WithStrings(std::vector<DType> dtypes) {
 }
 
 namespace detail {
+
+// The type in which arithmetic on T is done: float for the 16-bit types, so that a result is
+// rounded once.
+template <class T>
+using ComputeType =
+    std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
+
+// The type as which elements of T are read and written. For bool it is a byte, because any byte
+// other than 0 is true.
+template <class T>
+using StoredType = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+template <class T>
+OPKIT_HOST_DEVICE ComputeType<T> LoadElement(const StoredType<T>& stored) {
+  if constexpr (std::is_same_v<T, bool>)
+    return stored != 0;
+  else
+    return static_cast<ComputeType<T>>(stored);
+}
 
 // Returns the elements of a floating-point tensor as numbers of type To. Throws kTypeMismatch for
 // another dtype.

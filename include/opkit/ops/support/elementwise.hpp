@@ -136,41 +136,6 @@ class ElementwiseOperator : public StandardOperator {
 
 namespace detail {
 
-// The type in which arithmetic on T is done: float for the 16-bit types, so that a result is
-// rounded once.
-template <class T>
-using ComputeType =
-    std::conditional_t<std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>, float, T>;
-
-// The type as which elements of T are read and written. For bool it is a byte, because any byte
-// other than 0 is true.
-template <class T>
-using StoredType = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
-template <class T>
-OPKIT_HOST_DEVICE ComputeType<T> LoadElement(const StoredType<T>& stored) {
-  if constexpr (std::is_same_v<T, bool>)
-    return stored != 0;
-  else
-    return static_cast<ComputeType<T>>(stored);
-}
-
-// Defines a function for RunUnary by an expression of one element x of type C. The expression may
-// read the numbers `attributes`.
-#define OPKIT_UNARY_FUNCTION(name, ...)                                               \
-  struct name {                                                                       \
-    template <class C>                                                                \
-    OPKIT_HOST_DEVICE static C Apply(C x, [[maybe_unused]] const float* attributes) { \
-      return __VA_ARGS__;                                                             \
-    }                                                                                 \
-  }
-// Defines a function of two elements a and b by an expression. For RunBinary.
-#define OPKIT_BINARY_FUNCTION(name, ...)         \
-  struct name {                                  \
-    template <class C>                           \
-    OPKIT_HOST_DEVICE static C Apply(C a, C b) { \
-      return __VA_ARGS__;                        \
-    }                                            \
-  }
 // Computes y = F::Apply(x, attributes) for each element, x and y of type T.
 template <class F, class T>
 void RunUnary(const ElementRun& run) {

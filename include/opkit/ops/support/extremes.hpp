@@ -7,11 +7,11 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 template <class T>
-T LargerOf(T a, T b) {
+OPKIT_HOST_DEVICE T LargerOf(T a, T b) {
   return a > b || a != a ? a : b;
 }
 template <class T>
-T SmallerOf(T a, T b) {
+OPKIT_HOST_DEVICE T SmallerOf(T a, T b) {
   return a < b || a != a ? a : b;
 }
 
