@@ -16,6 +16,12 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+// Contiguous() of a tensor that the host cannot reach.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&)> g_contiguous_on_device{
+    "a copy of a tensor on a device", "opkit/opkit.hpp"};
+}  // namespace detail
+
 // Regular: a copy shares the storage, but has a shape and dtype of its own. Not synchronised; reads
 // from several threads are fine. Every member either succeeds or throws an Error and leaves the
 // tensor as it was.
@@ -201,7 +207,8 @@ class Tensor {
   // the same device if the old memory is too small or overlaps `source`. This tensor itself does
   // not change.
   Tensor CopyDestination(const Tensor& source) const;
-  // Returns a dense copy with memory of its own.
+  // Returns a dense copy with memory of its own, on the same device. A copy on a device is done at
+  // return; for strided elements see RegisterStridedCopy (device/copy.hpp).
   Tensor Contiguous() const;
 
   // Returns the same memory under another shape of equal element count. One extent may be -1.

@@ -22,10 +22,15 @@ namespace detail {
 using CopyFunction = void (*)(void* target, Device target_device, const void* source,
                               Device source_device, int64_t nbytes, void* stream);
 
+// Copies the elements of `source`, which has strides and at least one element, to `target`, dense
+// memory on the same device. With a null `stream` the copy is done on return. Otherwise it is
+// issued on `stream`, the native stream of the context. Throws on failure.
+using StridedCopyFunction = void (*)(const Tensor& source, void* target, void* stream);
+
 // The registered copies. An array, not a list: heap memory of a library leaks when the library is
 // unloaded.
 struct CopyTable {
-  static constexpr int kMost = 128;
+  static constexpr int kMost = 128, kDeviceTypes = 128;
   struct Route {
     DeviceType from, to;
     CopyFunction copy;  // null: removed
@@ -36,6 +41,7 @@ struct CopyTable {
   Mutex mutex;
   Route routes[kMost] = {};  // in the order of their registration
   int count = 0;
+  StridedCopyFunction strided[kDeviceTypes] = {};  // by device type
 };
 inline CopyTable& Copies() {
   static constinit CopyTable table;
@@ -58,19 +64,23 @@ CopyFunction FindCopy(DeviceType from, DeviceType to);
 // none.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
+// Returns the registered copy of strided elements within the device of `source`; null for a tensor
+// that is dense or in the host's memory. Error (kUnsupported) if none is registered.
+StridedCopyFunction FindStridedCopy(const Tensor& source);
+
 // Copies into the memory of `target`, which is dense and has the same dtype and shape. On the host
-// the two tensors may overlap. On a device the copy is issued on `stream` and the source must be
-// dense.
+// the two tensors may overlap. On a device the copy is issued on `stream`.
 void CopyElements(const Tensor& source, const Tensor& target, void* stream);
 
 // A copy that is ready to run; keeps both memories alive.
 struct PreparedCopy {
   CopyFunction copy;
+  StridedCopyFunction strided;  // null for a source that is dense or in the host's memory
   Tensor source, target;
 
   PreparedCopy(const Tensor& from, const Tensor& to);
-  // Runs the copy. Gathers strided elements here, not earlier, because the stream may still be
-  // writing the source.
+  // Runs the copy. Copies strided elements to dense memory here, not earlier, because the stream
+  // may still be writing the source.
   void Run(void* stream = nullptr) const;
 };
 
@@ -81,17 +91,22 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 // Registers the copy from one device type's memory to another's and returns the previous function
 // (null if none); null removes it. Thread-safe.
 detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to, detail::CopyFunction copy);
+// Registers the copy of strided elements within a device of this type and returns the previous
+// function (null if none); null removes it. Without it a strided tensor cannot leave the device.
+// The kernels of a backend register it: opkit::cuda_ops for CUDA. Thread-safe.
+detail::StridedCopyFunction RegisterStridedCopy(DeviceType type, detail::StridedCopyFunction copy);
 
 // Copies the elements of `source`, dense, to the target's device; done on return. Resizes the
 // target, which keeps its memory unless that is too small or overlaps `source`. Copies through the
 // host between two accelerators without a direct copy. Errors: kUninitialized, kUnsupported if no
-// copy leads from one device to the other, kOutOfMemory; the target is then unchanged.
+// copy leads from one device to the other or the source's device cannot copy its strided elements,
+// kOutOfMemory; the target is then unchanged.
 void Copy(const Tensor& source, Tensor* target);
 
 // Issues the same copy on the context's stream, after the work issued there so far and before later
 // work. The target has its new shape at once. On the toolkit's own streams the copy keeps both
 // memories alive. On a native stream (the context has `native_stream()`) the caller keeps them
-// alive until the copy is done, and a strided source is an Error.
+// alive until the copy is done, and a strided source in the host's memory is an Error.
 template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
@@ -101,7 +116,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   InvocationScope invocation(Invocation::Kind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
   if constexpr (detail::NativeStreamContext<Context>) {
-    if (!source.is_dense())
+    if (!source.is_dense() && !prepared.strided)
       Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
             " on a native stream because it has strides; call Contiguous() first");
     prepared.Run(context.native_stream());

@@ -164,6 +164,8 @@ OPKIT_INLINE Tensor Tensor::CopyDestination(const Tensor& source) const {
 }
 
 OPKIT_INLINE Tensor Tensor::Contiguous() const {
+  if (detail::g_contiguous_on_device && !IsHostAccessible(device_.type))
+    return detail::g_contiguous_on_device(*this);
   Tensor out(device_);
   out.CopyFrom(*this);
   return out;

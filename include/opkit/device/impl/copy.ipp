@@ -50,13 +50,40 @@ OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
       &source);
 }
 
+OPKIT_INLINE StridedCopyFunction FindStridedCopy(const Tensor& source) {
+  if (source.is_dense() || IsHostAccessible(source.device().type)) return nullptr;
+  const DeviceType type = MemoryDevice(source.device()).type;
+  {
+    MutexLock lock(Copies().mutex);
+    if (const StridedCopyFunction found = Copies().strided[Index(static_cast<int>(type))])
+      return found;
+  }
+  throw Error(ErrorCode::kUnsupported,
+              StrCat("cannot copy tensor ", source, ": it has strides, and no copy of strided ",
+                     "elements within ", type, " is registered; link the kernels of its backend ",
+                     "(opkit::cuda_ops for cuda), or call RegisterStridedCopy"),
+              &source);
+}
+// Copies `source` to dense memory, on the same device with `strided`.
+inline void CopyStrided(StridedCopyFunction strided, CopyFunction copy, const Tensor& source,
+                        const Tensor& target, void* stream) {
+  const Device from = MemoryDevice(source.device()), to = MemoryDevice(target.device());
+  if (from == to) return strided(source, target.raw_mutable_data(), stream);
+  Tensor dense(source.device());
+  dense.Resize(source.shape(), source.dtype());
+  strided(source, dense.raw_mutable_data(), stream);
+  copy(target.raw_mutable_data(), to, dense.raw_data(), from, dense.nbytes(), stream);
+}
+
 OPKIT_INLINE void CopyElements(const Tensor& source, const Tensor& target, void* stream) {
   const CopyFunction copy = FindCopy(source, target);
+  const StridedCopyFunction strided = FindStridedCopy(source);
   if (target.numel() == 0) return;
   const bool on_host = copy == &CopyHost;
-  if (!target.is_dense() || (!on_host && !source.is_dense()))
+  if (!target.is_dense() || (!on_host && !strided && !source.is_dense()))
     Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source, " into ", target,
           " while one of them is strided");
+  if (strided) return CopyStrided(strided, copy, source, target, stream);
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
   void* const to = target.raw_mutable_data();
   if (IsObject(target.dtype()))
@@ -73,17 +100,17 @@ OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : 
     throw Error(ErrorCode::kUninitialized,
                 StrCat("tensor ", from, " is copied before anything was written to it"), &from);
   copy = FindCopy(from, to);
-  if (!from.layout().is_standard() || (!from.is_dense() && !IsHostAccessible(from.device().type)))
-    throw Error(
-        ErrorCode::kUnsupported,
-        StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
-               ": only dense tensors of the standard layout leave a device; convert it there "
-               "first"),
-        &from);
+  if (!from.layout().is_standard())
+    throw Error(ErrorCode::kUnsupported,
+                StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
+                       ": only tensors of the standard layout are copied; convert it first"),
+                &from);
+  strided = FindStridedCopy(from);
   target = to.CopyDestination(from);
 }
 
 OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
+  if (strided && source.numel() > 0) return CopyStrided(strided, copy, source, target, stream);
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
   if (dense.numel() == 0) return;
   if (IsObject(dense.dtype()))  // the target is on the cpu, as the source is
@@ -110,6 +137,13 @@ OPKIT_INLINE detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to,
   return nullptr;
 }
 
+OPKIT_INLINE detail::StridedCopyFunction RegisterStridedCopy(DeviceType type,
+                                                             detail::StridedCopyFunction copy) {
+  type = MemoryDevice({type, 0}).type;
+  detail::MutexLock lock(detail::Copies().mutex);
+  return std::exchange(detail::Copies().strided[detail::Index(static_cast<int>(type))], copy);
+}
+
 OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   if (&source == target) return;
   detail::PreparedCopy prepared(source, *target);
@@ -118,6 +152,17 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   *target = std::move(prepared.target);
 }
 
+namespace detail {
+
+OPKIT_COLD inline Tensor ContiguousOnDevice(const Tensor& tensor) {
+  Tensor dense(tensor.device());
+  Copy(tensor, &dense);
+  return dense;
+}
+OPKIT_IMAGE_LOCAL inline const bool kFillsContiguous =
+    g_contiguous_on_device.Fill(&ContiguousOnDevice);
+
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_COPY_IPP_
