@@ -109,6 +109,7 @@ OPKIT_STANDARD_OPERATOR(Expand, kMaker, MovingStrings<ExpandOp>)
 OPKIT_STANDARD_OPERATOR(Tile, kMaker, MovingStrings<TileOp>)
     .TakesStrings()
     .NumInputs(2)
+    .InputsOnHost({1})
     .Input(0, "input", "any tensor")
     .Input(1, "repeats", "how often, along each axis", {DType::kInt64})
     .Output(0, "output", "`input` laid side by side")
@@ -118,3 +119,4 @@ OPKIT_STANDARD_OPERATOR(Tile, kMaker, MovingStrings<TileOp>)
 }}  // namespace opkit
 
 #endif  // OPKIT_OPS_EXPAND_HPP_
+    .InputsOnHost({1})

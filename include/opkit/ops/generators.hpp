@@ -211,6 +211,7 @@ OPKIT_STANDARD_OPERATOR(ConstantOfShape, kNone, ConstantOfShapeOp)
     .Output(0, "output", "of that shape")
     .Arg<Tensor>("value", "one element; by default a float 0")
     .Infer(detail::InferConstantOfShape)
+    .InputsOnHost({0})
     .Doc("A tensor of equal elements.");
 
 OPKIT_STANDARD_OPERATOR(EyeLike, kNone, EyeLikeOp)
@@ -218,6 +219,7 @@ OPKIT_STANDARD_OPERATOR(EyeLike, kNone, EyeLikeOp)
     .Output(0, "output", "of the shape of the input", PlainTypes::DTypes())
     .Arg<int64_t>("dtype",
                   "the output's type, as a number of ONNX's enumeration TensorProto.DataType; by "
+    .InputsCanCrossDevices()
                   "default the input's type")
     .Arg<int64_t>("k", "the diagonal: 0 is the main one, positive ones lie above it", 0)
     .Infer([](InferenceContext& c) {
@@ -243,6 +245,7 @@ OPKIT_STANDARD_OPERATOR(Range, kNone, RangeOp)
     .Input(1, "limit", "the numbers stop before it")
     .Input(2, "delta", "from one to the next; may be negative")
     .Output(0, "output", "start, start + delta, …: ceil((limit - start) / delta) of them")
+    .InputsOnHost({0, 1, 2})
     .Infer(detail::InferRange)
     .PointwiseCost(2)
     .Doc("Numbers in equal steps.");

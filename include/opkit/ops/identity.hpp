@@ -157,6 +157,7 @@ OPKIT_STANDARD_OPERATOR(Dropout, kMaker, DropoutOp)
         "In inference the output is the data. In training elements are dropped at random, the "
         "others are scaled by 1 / (1 - ratio). With a seed every run drops the same ones.")
     .NumInputs(1, 3)
+    .InputsOnHost({1, 2})
     .NumOutputs(1, 2)
     .Input(0, "data", "a tensor of any shape", FloatTypes::DTypes())
     .Input(1, "ratio", "a scalar: how likely an element is dropped; 0.5 where it is left out",

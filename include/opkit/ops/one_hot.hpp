@@ -88,6 +88,7 @@ class OneHotOp : public AxisOperator {
 OPKIT_STANDARD_OPERATOR(OneHot, kNone, MovingStrings<OneHotOp, 2>)
     .TakesStrings()
     .NumInputs(3)
+    .InputsOnHost({1})
     .Input(0, "indices",
            "of the place that is on; negative ones count from the end, and one "
            "outside leaves all off")

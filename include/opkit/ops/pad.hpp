@@ -173,6 +173,7 @@ OPKIT_STANDARD_OPERATOR(Pad, kMaker, MovingStrings<PadOp>)
     .Arg(
         "mode",
         "what is added: a constant; edge, the element at the side; reflect, what lies on its other "
+    .InputsOnHost({1, 3})
         "side; wrap, what the other side begins with",
         {"constant", "reflect", "edge", "wrap"})
     .Infer(detail::InferPad)

@@ -184,6 +184,7 @@ class ReshapeBackGradient final : public NodeGradient {
 
 OPKIT_VIEW_OPERATOR(Reshape)
     .NumInputs(2)
+    .InputsOnHost({1})
     .Input(0, "data", "any tensor")
     .Input(1, "shape",
            "the extents of the output: -1 for one that follows from the others, 0 for "
@@ -203,6 +204,7 @@ OPKIT_VIEW_OPERATOR(Flatten)
 
 OPKIT_VIEW_OPERATOR(Squeeze)
     .NumInputs(1, 2)
+    .InputsOnHost({1})
     .Input(0, "data", "any tensor")
     .Input(1, "axes", "to leave out; by default all of extent 1", {DType::kInt64})
     .Output(0, "squeezed", "the same elements")
@@ -211,6 +213,7 @@ OPKIT_VIEW_OPERATOR(Squeeze)
 
 OPKIT_VIEW_OPERATOR(Unsqueeze)
     .NumInputs(2)
+    .InputsOnHost({1})
     .Input(0, "data", "any tensor")
     .Input(1, "axes", "of the output, that are new", {DType::kInt64})
     .Output(0, "expanded", "the same elements")

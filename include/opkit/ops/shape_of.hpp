@@ -47,7 +47,7 @@ class ShapeOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
-    const Shape& shape = Input(0).shape();
+    const Shape& shape = InputBlob(0).Get<Tensor>().shape();
     int64_t* out = InferredOutput(0)->mutable_data<int64_t>();
     const auto [begin, end] = detail::ShapeRange(def().args(), shape.rank());
     for (int i = begin; i < end; ++i) out[i - begin] = shape[i];
@@ -59,13 +59,14 @@ class SizeOp final : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
-    *InferredOutput(0)->mutable_data<int64_t>() = Input(0).numel();
+    *InferredOutput(0)->mutable_data<int64_t>() = InputBlob(0).Get<Tensor>().numel();
     return true;
   }
 };
 
 OPKIT_STANDARD_OPERATOR(Shape, kNone, ShapeOp)
     .TakesStrings()
+    .InputsCanCrossDevices()
     .Input(0, "data", "any tensor")
     .Output(0, "shape", "its extents", {DType::kInt64})
     .Arg<int64_t>("start", "the first axis; negative ones count from the end, all are clamped", 0)
@@ -76,6 +77,7 @@ OPKIT_STANDARD_OPERATOR(Shape, kNone, ShapeOp)
 
 OPKIT_STANDARD_OPERATOR(Size, kNone, SizeOp)
     .TakesStrings()
+    .InputsCanCrossDevices()
     .Input(0, "data", "any tensor")
     .Output(0, "size", "its element count, a scalar", {DType::kInt64})
     .Infer(detail::InferSize)

@@ -197,6 +197,7 @@ OPKIT_STANDARD_OPERATOR(Slice, kMaker, MovingStrings<SliceOp>)
     .Input(0, "data", "any tensor")
     .Input(1, "starts", "first index on each axis; negative ones count from the end",
            IndexTypes::DTypes())
+    .InputsOnHost({1, 2, 3, 4})
     .Input(2, "ends", "the index behind the last, which is not taken; clamped like `starts`",
            IndexTypes::DTypes())
     .Input(3, "axes", "that are sliced; by default the first ones", IndexTypes::DTypes())
@@ -223,6 +224,7 @@ OPKIT_STANDARD_OPERATOR(SliceGradient, kMaker, SliceGradientOp)
     .Private()
     .Infer([](InferenceContext& c) {
       SymbolicShape shape;
+    .InputsOnHost({1, 2, 3, 4, 5})
       if (c.input_shape(0).has_rank()) shape = SymbolicShape::OfRank(c.input_shape(0).rank());
       if (const auto known = KnownIntegerList(c, 1, "shape")) shape = Shape(*known);
       c.SetOutput(0, c.input_dtype(0), shape);

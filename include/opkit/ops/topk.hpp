@@ -94,6 +94,7 @@ OPKIT_STANDARD_OPERATOR(TopK, kMaker, TopKOp)
         "equal elements the one with the lower index comes first; a NaN counts as larger than "
         "every number.")
     .NumInputs(2)
+    .InputsOnHost({1})
     .NumOutputs(2)
     .Input(0, "X", "a tensor", NumericTypes::DTypes())
     .Input(1, "K", "a list of one number", {DType::kInt64})

@@ -76,6 +76,7 @@ class TriluOp final : public StandardOperator {
 OPKIT_STANDARD_OPERATOR(Trilu, kMaker, TriluOp)
     .NumInputs(1, 2)
     .Inplace({{0, 0}})
+    .InputsOnHost({1})
     .Input(0, "input", "matrices in the last two axes")
     .Input(1, "k",
            "the diagonal that the triangle ends at: 0, by default, is the main one, "

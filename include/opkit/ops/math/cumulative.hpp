@@ -117,6 +117,7 @@ class CumProdGradientOp final : public StandardOperator {
 #define OPKIT_CUMULATIVE_OPERATOR(name, gradient, sum, doc)                                        \
   OPKIT_STANDARD_OPERATOR(name, gradient, CumulativeOp<sum>)                                       \
       .NumInputs(2)                                                                                \
+      .InputsOnHost({1})                                                                           \
       .Input(0, "x", "any tensor of rank 1 or more", MatrixTypes::DTypes())                        \
       .Input(1, "axis", "one integer; negative ones count from the end", IndexTypes::DTypes())     \
       .Output(0, "y", "of the type and shape of x", MatrixTypes::DTypes())                         \
@@ -135,6 +136,7 @@ OPKIT_CUMULATIVE_OPERATOR(CumProd, kMaker, false,
 OPKIT_STANDARD_OPERATOR(CumProdGradient, kNotImplemented, CumProdGradientOp)
     .Private()
     .NumInputs(3)
+    .InputsOnHost({1})
     .Input(0, "x", "of CumProd", FloatTypes::DTypes())
     .Input(1, "axis", "of CumProd", IndexTypes::DTypes())
     .Input(2, "dY", "of the shape of x", FloatTypes::DTypes())

@@ -316,6 +316,7 @@ inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
                              const std::vector<DType>& dtypes) {
   schema.Doc(doc)
       .NumInputs(1, 2)
+      .InputsOnHost({1})
       .Input(0, "data", "a tensor", dtypes)
       .Input(1, "axes",
              "the axes to reduce, negative ones from the last; optional: all axes, or none with "
@@ -439,6 +440,7 @@ OPKIT_STANDARD_OPERATOR(ReduceGradient, kMaker, ReduceGradientOp)
         "Copies each element of the gradient to the elements of the data that a reduction reduces "
         "to it: the gradient of ReduceSum, and of ReduceMean with mean=1.")
     .NumInputs(3)
+    .InputsOnHost({1})
     .Input(0, "data", "as it was reduced; only its shape is read", FloatTypes::DTypes())
     .Input(1, "axes", "as they were reduced; optional", IndexTypes::DTypes())
     .Input(2, "gradient", "of the result", FloatTypes::DTypes())

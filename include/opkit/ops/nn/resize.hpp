@@ -486,6 +486,7 @@ inline void FillResizeSchema(OpSchema& schema) {
 
 }  // namespace detail
 
+    .InputsOnHost({1, 2, 3})
 OPKIT_STANDARD_OPERATOR(Resize, kMaker, ResizeOp)
     .NumInputs(1, 4)
     .Input(0, "X", "any tensor")
@@ -500,6 +501,7 @@ OPKIT_STANDARD_OPERATOR(Resize, kMaker, ResizeOp)
     .Doc("Resizes a tensor by interpolation.");
 
 OPKIT_STANDARD_OPERATOR(ResizeGradient, kNotImplemented, ResizeGradientOp)
+    .InputsOnHost({1, 2, 3})
     .Private()
     .NumInputs(5)
     .Input(0, "X", "of Resize", FloatTypes::DTypes())

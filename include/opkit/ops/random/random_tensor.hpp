@@ -213,7 +213,8 @@ inline void FillRandomShapeSchema(OpSchema& schema) {
       .Infer(InferRandom);
 }
 inline void FillRandomLikeSchema(OpSchema& schema) {
-  schema.Input(0, "input", "any tensor; only its shape and type are read")
+  schema.InputsCanCrossDevices()
+      .Input(0, "input", "any tensor; only its shape and type are read")
       .Output(0, "output", "of the shape of the input", FloatTypes::DTypes())
       .Arg<int64_t>("dtype", StrCat(kRandomDTypeDoc, "; by default the input's type"))
       .Infer(InferRandomLike);

@@ -232,6 +232,7 @@ using DftPlainOp = DftOp<detail::PlainFourier, FloatTypes>;
 
 OPKIT_STANDARD_OPERATOR(DFT, kMaker, DftPlainOp)
     .NumInputs(1, 3)
+    .InputsOnHost({1, 2})
     .Input(0, "input", "[…, 1]: real numbers, or […, 2]: complex ones", FloatTypes::DTypes())
     .Input(1, "dft_length",
            "one integer: the length of the transform. Longer lines are cut, shorter ones are "
@@ -254,6 +255,7 @@ OPKIT_STANDARD_OPERATOR(DFT, kMaker, DftPlainOp)
 
 OPKIT_STANDARD_OPERATOR(DFTGradient, kNotImplemented, DftGradientOp)
     .NumInputs(2, 4)
+    .InputsOnHost({2, 3})
     .Private()
     .Input(0, "gradient", "of the output of DFT", FloatTypes::DTypes())
     .Input(1, "input", "of DFT: only its shape is read", FloatTypes::DTypes())

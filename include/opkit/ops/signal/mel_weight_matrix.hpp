@@ -98,6 +98,7 @@ class MelWeightMatrixOp final : public StandardOperator {
 
 OPKIT_STANDARD_OPERATOR(MelWeightMatrix, kNone, MelWeightMatrixOp)
     .NumInputs(5)
+    .InputsOnHost({0, 1, 2, 3, 4})
     .Input(0, "num_mel_bins", "one number: the bands", IndexTypes::DTypes())
     .Input(1, "dft_length", "one number: the length of the Fourier transform", IndexTypes::DTypes())
     .Input(2, "sample_rate", "one number: samples in a second", IndexTypes::DTypes())

@@ -176,6 +176,7 @@ using StftPlainOp = StftOp<detail::PlainFourier, FloatTypes>;
 
 OPKIT_STANDARD_OPERATOR(STFT, kMaker, StftPlainOp)
     .NumInputs(2, 4)
+    .InputsOnHost({1, 3})
     .Input(0, "signal", "[batch, steps, 1]: real numbers, or [batch, steps, 2]: complex ones",
            FloatTypes::DTypes())
     .Input(1, "frame_step", "one integer: the steps from the begin of a frame to that of the next",
@@ -198,6 +199,7 @@ OPKIT_STANDARD_OPERATOR(STFT, kMaker, StftPlainOp)
 
 OPKIT_STANDARD_OPERATOR(STFTGradient, kNotImplemented, StftGradientOp)
     .NumInputs(3, 5)
+    .InputsOnHost({2, 4})
     .NumOutputs(1, 2)
     .Private()
     .Input(0, "gradient", "of the output of STFT", FloatTypes::DTypes())

@@ -64,6 +64,7 @@ class WindowFunctionOp final : public StandardOperator {
 
 #define OPKIT_WINDOW_OPERATOR(name, doc)                                                           \
   OPKIT_STANDARD_OPERATOR(name, kNone, WindowFunctionOp)                                           \
+      .InputsOnHost({0})                                                                           \
       .Input(0, "size", "a scalar: the length", IndexTypes::DTypes())                              \
       .Output(0, "output", "[size]: a single element is 1 if the window is symmetric")             \
       .Arg<int64_t>("output_datatype", "the output's type, as ONNX's number; 1 is float32", 1)     \

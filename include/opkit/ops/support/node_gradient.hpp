@@ -215,6 +215,7 @@ class ZerosLikeOp final : public StandardOperator {
 
 OPKIT_STANDARD_OPERATOR(ZerosLike, kNone, ZerosLikeOp)
     .Private()
+    .InputsCanCrossDevices()
     .Doc("Zeros: the gradient of an output that nothing depends on.")
     .Input(0, "X", "a tensor; only its shape and type are read", FloatTypes::DTypes())
     .Output(0, "Y", "as X")

@@ -45,7 +45,10 @@ class StandardOperatorOn : public Operator<Context> {
       return input;
     if (!input.SharesMemoryWith(out)) [[likely]]
       return input;
-    return dense_[detail::Index(i)] = input.Contiguous();
+    Tensor& copy = dense_[detail::Index(i)];
+    if (copy.device() != input.device()) copy = Tensor(input.device());
+    this->CopyDense(input, &copy);
+    return copy;
   }
   // Returns output o, with the dtype and shape that the schema's inference finds for the inputs of
   // this run. Inference may read the inputs' data. Throws the errors of inference, and
@@ -61,8 +64,9 @@ class StandardOperatorOn : public Operator<Context> {
   // Runs the schema's inference on the inputs of this run if its results are out of date.
   // InferredOutput calls it. Throws the errors of inference.
   void Infer() {
-    for (int i = 0; i < this->InputSize(); ++i)
-      inputs_[detail::Index(i)] = this->HasInput(i) ? &this->Input(i) : nullptr;
+    for (int i = 0; i < this->InputSize(); ++i)  // some inputs may be on another device
+      inputs_[detail::Index(i)] =
+          this->HasInput(i) ? &this->InputBlob(i).template Get<Tensor>() : nullptr;
     if (this->inference().IsFresh(inputs_)) [[likely]]
       return;
     this->inference().Infer(

@@ -93,6 +93,7 @@ class AffineGridOp final : public StandardOperator {
 
 OPKIT_STANDARD_OPERATOR(AffineGrid, kMaker, AffineGridOp)
     .NumInputs(2)
+    .InputsOnHost({1})
     .Input(0, "theta", "[N, 2, 3] or [N, 3, 4]: affine matrices", FloatTypes::DTypes())
     .Input(1, "size", "the extents N, C, H, W or N, C, D, H, W of an image or a volume",
            {DType::kInt64})

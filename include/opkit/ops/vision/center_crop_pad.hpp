@@ -84,6 +84,7 @@ class CenterCropPadOp final : public StandardOperator {
 
 OPKIT_STANDARD_OPERATOR(CenterCropPad, kMaker, CenterCropPadOp)
     .NumInputs(2)
+    .InputsOnHost({1})
     .Input(0, "input_data", "any tensor")
     .Input(1, "shape", "a new extent for each of `axes`", IndexTypes::DTypes())
     .Output(0, "output_data", "the input, cut around its middle, or with zeros on both sides")

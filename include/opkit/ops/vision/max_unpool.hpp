@@ -102,6 +102,7 @@ class MaxUnpoolOp final : public StandardOperator {
 
 OPKIT_STANDARD_OPERATOR(MaxUnpool, kMaker, MaxUnpoolOp)
     .NumInputs(2, 3)
+    .InputsOnHost({2})
     .Input(0, "X", "[N, C, D1, ..., Dn]: the largest elements", FloatTypes::DTypes())
     .Input(1, "I", "of the shape of X: the index of each element in the pooled image",
            {DType::kInt64})
