@@ -62,6 +62,20 @@ class ExpandOp : public StandardOperator {
   StridedCopy copy_;
 };
 
+namespace detail {
+
+// Describes to `copy` how Tile copies x to the dense y, which is not empty.
+inline void AddTileAxes(StridedCopy& copy, const Tensor& x, const Tensor& y) {
+  const Dims from = x.strides(), to = y.shape().DenseStrides();
+  copy.Start(ItemSize(x.dtype()));
+  for (int i = 0; i < x.rank(); ++i) {
+    copy.Axis(y.dim(i) / x.dim(i), 0, to[i] * x.dim(i));
+    copy.Axis(x.dim(i), from[i], to[i]);
+  }
+}
+
+}  // namespace detail
+
 class TileOp : public StandardOperator {
  public:
   using StandardOperator::StandardOperator;
@@ -69,12 +83,7 @@ class TileOp : public StandardOperator {
     const Tensor& x = Input(0);
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
-    const Dims from = x.strides(), to = y->shape().DenseStrides();
-    copy_.Start(ItemSize(x.dtype()));
-    for (int i = 0; i < x.rank(); ++i) {
-      copy_.Axis(y->dim(i) / x.dim(i), 0, to[i] * x.dim(i));
-      copy_.Axis(x.dim(i), from[i], to[i]);
-    }
+    detail::AddTileAxes(copy_, x, *y);
     copy_.Run(x.raw_data(), y->raw_mutable_data());
     return true;
   }
@@ -100,6 +109,7 @@ OPKIT_NODE_GRADIENT(Tile) {
 OPKIT_STANDARD_OPERATOR(Expand, kMaker, MovingStrings<ExpandOp>)
     .TakesStrings()
     .NumInputs(2)
+    .InputsOnHost({1})
     .Input(0, "input", "any tensor")
     .Input(1, "shape", "that is broadcast with that of `input`", {DType::kInt64})
     .Output(0, "output", "`input`, with extents of 1 repeated")
@@ -119,4 +129,3 @@ OPKIT_STANDARD_OPERATOR(Tile, kMaker, MovingStrings<TileOp>)
 }}  // namespace opkit
 
 #endif  // OPKIT_OPS_EXPAND_HPP_
-    .InputsOnHost({1})

@@ -90,6 +90,20 @@ int64_t RangeSize(T start, T limit, T delta) {
   }
 }
 
+// Returns number i of a Range.
+template <class T>
+OPKIT_HOST_DEVICE T RangeElement(T start, T delta, int64_t i) {
+  if constexpr (std::is_integral_v<T>) {  // unsigned: `i * delta` may overflow int64, although the
+                                          // sum is in range
+    return static_cast<T>(static_cast<uint64_t>(start) +
+                          static_cast<uint64_t>(i) * static_cast<uint64_t>(delta));
+  } else {
+    using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    return static_cast<T>(static_cast<Wide>(start) +
+                          static_cast<Wide>(i) * static_cast<Wide>(delta));
+  }
+}
+
 inline void InferRange(InferenceContext& c) {
   const DType dtype = ExpectSameDType(c);
   SymbolicShape shape = SymbolicShape::OfRank(1);
@@ -179,17 +193,7 @@ class RangeOp final : public StandardOperator {
       const T start = detail::RangeNumber<T>(Input(0), "start");
       const T delta = detail::RangeNumber<T>(Input(2), "delta");
       T* out = y->mutable_data<T>();
-      for (int64_t i = 0; i < y->numel(); ++i) {
-        if constexpr (std::is_integral_v<T>) {  // unsigned: `i * delta` may overflow int64,
-                                                // although the sum is in range
-          out[i] = static_cast<T>(static_cast<uint64_t>(start) +
-                                  static_cast<uint64_t>(i) * static_cast<uint64_t>(delta));
-        } else {
-          using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
-          out[i] = static_cast<T>(static_cast<Wide>(start) +
-                                  static_cast<Wide>(i) * static_cast<Wide>(delta));
-        }
-      }
+      for (int64_t i = 0; i < y->numel(); ++i) out[i] = detail::RangeElement(start, delta, i);
     });
     return true;
   }
@@ -207,19 +211,19 @@ OPKIT_STANDARD_OPERATOR(Constant, kNone, ConstantOp)
     .Doc("A tensor that an attribute holds.");
 
 OPKIT_STANDARD_OPERATOR(ConstantOfShape, kNone, ConstantOfShapeOp)
+    .InputsOnHost({0})
     .Input(0, "input", "the extents", {DType::kInt64})
     .Output(0, "output", "of that shape")
     .Arg<Tensor>("value", "one element; by default a float 0")
     .Infer(detail::InferConstantOfShape)
-    .InputsOnHost({0})
     .Doc("A tensor of equal elements.");
 
 OPKIT_STANDARD_OPERATOR(EyeLike, kNone, EyeLikeOp)
+    .InputsCanCrossDevices()
     .Input(0, "input", "a matrix; only its shape and type are read", PlainTypes::DTypes())
     .Output(0, "output", "of the shape of the input", PlainTypes::DTypes())
     .Arg<int64_t>("dtype",
                   "the output's type, as a number of ONNX's enumeration TensorProto.DataType; by "
-    .InputsCanCrossDevices()
                   "default the input's type")
     .Arg<int64_t>("k", "the diagonal: 0 is the main one, positive ones lie above it", 0)
     .Infer([](InferenceContext& c) {
@@ -241,11 +245,11 @@ OPKIT_STANDARD_OPERATOR(EyeLike, kNone, EyeLikeOp)
 
 OPKIT_STANDARD_OPERATOR(Range, kNone, RangeOp)
     .NumInputs(3)
+    .InputsOnHost({0, 1, 2})
     .Input(0, "start", "the first number, a scalar", detail::RangeTypes::DTypes())
     .Input(1, "limit", "the numbers stop before it")
     .Input(2, "delta", "from one to the next; may be negative")
     .Output(0, "output", "start, start + delta, …: ceil((limit - start) / delta) of them")
-    .InputsOnHost({0, 1, 2})
     .Infer(detail::InferRange)
     .PointwiseCost(2)
     .Doc("Numbers in equal steps.");

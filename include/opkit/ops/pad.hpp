@@ -71,6 +71,54 @@ OPKIT_NODE_GRADIENT(Pad) {
   Give(0, "Pad", inputs);
 }
 
+enum class PadMode : uint8_t { kConstant, kReflect, kEdge, kWrap };
+
+// How one axis is padded. Negative pads are applied first, so that modes never repeat elements that
+// negative pads remove.
+struct PadAxis {
+  int64_t first = 0;   // the first index of the input that stays
+  int64_t left = 0;    // how many stay
+  int64_t before = 0;  // how many are added before these
+
+  // Throws kInvalidArgument if the mode repeats elements and none is left.
+  static PadAxis Of(PadMode mode, int axis, int64_t extent, int64_t before, int64_t padded) {
+    const int64_t behind = padded - extent - before;
+    PadAxis pad;
+    pad.first = before < 0 ? -before : 0;
+    pad.left = extent - pad.first + (behind < 0 ? behind : 0);
+    pad.before = before < 0 ? 0 : before;
+    if (pad.left <= 0 && mode != PadMode::kConstant)
+      Throw(ErrorCode::kInvalidArgument, "Pad: axis ", axis, " has nothing to repeat: extent ",
+            extent, ", pads ", before, " and ", behind);
+    return pad;
+  }
+  // Returns the index of the element of the input that is copied to index `o` of the output;
+  // negative for the constant.
+  OPKIT_HOST_DEVICE int64_t Source(PadMode mode, int64_t o) const {
+    const int64_t i = o - before;
+    if (i >= 0 && i < left) return first + i;
+    if (mode == PadMode::kConstant) return -1;
+    if (mode == PadMode::kEdge) return first + (i < 0 ? 0 : left - 1);
+    if (mode == PadMode::kWrap) return first + Modulo(i, left);
+    if (left == 1) return first;
+    const int64_t at = Modulo(i, 2 * (left - 1));
+    return first + (at < left ? at : 2 * (left - 1) - at);
+  }
+
+ private:
+  OPKIT_HOST_DEVICE static int64_t Modulo(int64_t i, int64_t n) {
+    const int64_t rest = i % n;
+    return rest < 0 ? rest + n : rest;
+  }
+};
+
+// Throws kInvalidArgument unless Pad's constant is one element of `dtype`.
+inline void CheckPadValue(const Tensor& value, DType dtype) {
+  if (value.numel() != 1 || value.dtype() != dtype)
+    Throw(ErrorCode::kInvalidArgument, "Pad: the constant is ", value, ", expected one element of ",
+          dtype);
+}
+
 }  // namespace detail
 
 class PadOp : public StandardOperator {
@@ -104,55 +152,18 @@ class PadOp : public StandardOperator {
   }
 
  private:
-  enum class Mode : uint8_t { kConstant, kReflect, kEdge, kWrap };
-
-  // Fills the table of one axis. Negative pads are applied first, so that modes never repeat
-  // elements that negative pads remove.
   void FillTable(std::vector<int64_t>& table, int64_t extent, int64_t before, int64_t padded,
                  int axis) const {
-    const int64_t behind = padded - extent - before;
-    const int64_t first = before < 0 ? -before : 0;
-    const int64_t left = extent - first + (behind < 0 ? behind : 0);
-    if (left <= 0 && mode_ != Mode::kConstant)
-      Throw(ErrorCode::kInvalidArgument, "Pad: axis ", axis, " has nothing to repeat: extent ",
-            extent, ", pads ", before, " and ", behind);
+    const auto pad = detail::PadAxis::Of(mode_, axis, extent, before, padded);
     table.reserve(static_cast<size_t>(padded));
-    for (int64_t o = 0; o < padded; ++o) {
-      const int64_t index = Repeated(o - (before > 0 ? before : 0), left);
-      table.push_back(index < 0 ? -1 : first + index);
-    }
-  }
-  // Returns the index of the element that is copied to index `i`, which may lie outside the axis of
-  // `extent`. Returns -1 for the constant.
-  int64_t Repeated(int64_t i, int64_t extent) const {
-    if (i >= 0 && i < extent) return i;
-    switch (mode_) {
-      case Mode::kConstant:
-        return -1;
-      case Mode::kEdge:
-        return i < 0 ? 0 : extent - 1;
-      case Mode::kWrap:
-        return Modulo(i, extent);
-      default: {
-        if (extent == 1) return 0;
-        const int64_t at = Modulo(i, 2 * (extent - 1));
-        return at < extent ? at : 2 * (extent - 1) - at;
-      }
-    }
-  }
-  static int64_t Modulo(int64_t i, int64_t n) {
-    const int64_t rest = i % n;
-    return rest < 0 ? rest + n : rest;
+    for (int64_t o = 0; o < padded; ++o) table.push_back(pad.Source(mode_, o));
   }
   const void* FillValue(DType dtype) {
-    const Tensor& value = Input(2);
-    if (value.numel() != 1 || value.dtype() != dtype)
-      Throw(ErrorCode::kInvalidArgument, "Pad: the constant is ", value,
-            ", expected one element of ", dtype);
-    return value.raw_data();
+    detail::CheckPadValue(Input(2), dtype);
+    return Input(2).raw_data();
   }
 
-  const Mode mode_ = EnumeratorOf<Mode>("Pad", def().args(), "mode");
+  const detail::PadMode mode_ = EnumeratorOf<detail::PadMode>("Pad", def().args(), "mode");
   TableCopy copy_;
   Shape shape_;  // copy_ is prepared for this input shape, these pads and this element size
   Dims pads_;
@@ -162,6 +173,7 @@ class PadOp : public StandardOperator {
 OPKIT_STANDARD_OPERATOR(Pad, kMaker, MovingStrings<PadOp>)
     .TakesStrings()
     .NumInputs(2, 4)
+    .InputsOnHost({1, 3})
     .Input(0, "data", "any tensor")
     .Input(1, "pads",
            "for each axis how many to add before it, then for each how many behind; "
@@ -173,7 +185,6 @@ OPKIT_STANDARD_OPERATOR(Pad, kMaker, MovingStrings<PadOp>)
     .Arg(
         "mode",
         "what is added: a constant; edge, the element at the side; reflect, what lies on its other "
-    .InputsOnHost({1, 3})
         "side; wrap, what the other side begins with",
         {"constant", "reflect", "edge", "wrap"})
     .Infer(detail::InferPad)

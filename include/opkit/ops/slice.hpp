@@ -121,22 +121,25 @@ inline void InferSlice(InferenceContext& c) {
 }  // namespace detail
 
 // The base of Slice and its gradient: computes where the slice's elements lie in the sliced tensor.
-class SliceBase : public StandardOperator {
+template <class Context>
+class SliceBase : public StandardOperatorOn<Context> {
  public:
-  using StandardOperator::StandardOperator;
+  using StandardOperatorOn<Context>::StandardOperatorOn;
 
  protected:
   // Calls add(axis, count, stride) for every axis of a slice. The sliced tensor has shape `large`
   // and the given strides; `stride` is the slice's stride in that tensor. Returns the offset of the
-  // slice's first element. Inputs `first` to first + 3 are starts, ends, axes and steps.
+  // slice's first element. Inputs `first` to first + 3 are starts, ends, axes and steps, in the
+  // host's memory.
   template <class AddAxis>
   int64_t ForAxes(int first, const Shape& large, const Dims& strides, AddAxis add) {
-    detail::SliceLists lists;
-    lists.starts = IntegerList(Input(first), "starts");
-    lists.ends = IntegerList(Input(first + 1), "ends");
-    if (HasInput(first + 2)) lists.axes = IntegerList(Input(first + 2), "axes");
-    if (HasInput(first + 3)) lists.steps = IntegerList(Input(first + 3), "steps");
-    detail::CheckSliceLists(lists, HasInput(first + 2), HasInput(first + 3), large.rank());
+    const auto list = [&](int i, const char* name) {
+      return this->HasInput(i) ? IntegerList(this->Input(i, DeviceType::kCPU), name) : Dims();
+    };
+    detail::SliceLists lists{list(first, "starts"), list(first + 1, "ends"),
+                             list(first + 2, "axes"), list(first + 3, "steps")};
+    detail::CheckSliceLists(lists, this->HasInput(first + 2), this->HasInput(first + 3),
+                            large.rank());
     int64_t offset = 0;
     for (int i = 0; i < large.rank(); ++i) {
       detail::AxisSlice slice{0, 1, large[i]};
@@ -151,7 +154,7 @@ class SliceBase : public StandardOperator {
   StridedCopy copy_;
 };
 
-class SliceOp : public SliceBase {
+class SliceOp : public SliceBase<CPUContext> {
  public:
   using SliceBase::SliceBase;
   bool RunOnDevice() override {
@@ -171,7 +174,7 @@ class SliceOp : public SliceBase {
 
 // The gradient of Slice: a tensor of zeros into which the slice's gradient is copied. Inputs:
 // gradient of the slice, shape of the sliced tensor, starts, ends, axes, steps.
-class SliceGradientOp final : public SliceBase {
+class SliceGradientOp final : public SliceBase<CPUContext> {
  public:
   using SliceBase::SliceBase;
   bool RunOnDevice() override {
@@ -194,10 +197,10 @@ class SliceGradientOp final : public SliceBase {
 OPKIT_STANDARD_OPERATOR(Slice, kMaker, MovingStrings<SliceOp>)
     .TakesStrings()
     .NumInputs(3, 5)
+    .InputsOnHost({1, 2, 3, 4})
     .Input(0, "data", "any tensor")
     .Input(1, "starts", "first index on each axis; negative ones count from the end",
            IndexTypes::DTypes())
-    .InputsOnHost({1, 2, 3, 4})
     .Input(2, "ends", "the index behind the last, which is not taken; clamped like `starts`",
            IndexTypes::DTypes())
     .Input(3, "axes", "that are sliced; by default the first ones", IndexTypes::DTypes())
@@ -221,10 +224,10 @@ OPKIT_NODE_GRADIENT(SliceGradient) {
 
 OPKIT_STANDARD_OPERATOR(SliceGradient, kMaker, SliceGradientOp)
     .NumInputs(4, 6)
+    .InputsOnHost({1, 2, 3, 4, 5})
     .Private()
     .Infer([](InferenceContext& c) {
       SymbolicShape shape;
-    .InputsOnHost({1, 2, 3, 4, 5})
       if (c.input_shape(0).has_rank()) shape = SymbolicShape::OfRank(c.input_shape(0).rank());
       if (const auto known = KnownIntegerList(c, 1, "shape")) shape = Shape(*known);
       c.SetOutput(0, c.input_dtype(0), shape);

@@ -17,6 +17,16 @@ inline void InferTrilu(InferenceContext& c) {
   c.SetOutput(0, c.input_dtype(0), input);
 }
 
+// Returns the number of the diagonal, clamped to +-2^61 so that sums do not overflow. No matrix is
+// so large.
+inline int64_t TriluDiagonal(const Tensor& k) {
+  const Dims list = IntegerList(k, "k");
+  if (list.size() != 1)
+    Throw(ErrorCode::kInvalidArgument, "Trilu: 'k' is ", k, ", expected one element");
+  constexpr int64_t kFar = int64_t{1} << 61;
+  return list[0] < -kFar ? -kFar : list[0] > kFar ? kFar : list[0];
+}
+
 OPKIT_NODE_GRADIENT(Trilu) {
   std::vector<std::string> inputs{GO(0)};
   if (Def().inputs().size() > 1) inputs.push_back(I(1));
@@ -30,7 +40,7 @@ class TriluOp final : public StandardOperator {
   using StandardOperator::StandardOperator;
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
-    const int64_t k = HasInput(1) ? Diagonal(Input(1)) : 0;
+    const int64_t k = HasInput(1) ? detail::TriluDiagonal(Input(1)) : 0;
     Tensor* y = InferredOutput(0);
     const int64_t rows = x.dim(-2), columns = x.dim(-1), item = ItemSize(x.dtype());
     const bool in_place = x.raw_data() == y->raw_data();
@@ -60,23 +70,14 @@ class TriluOp final : public StandardOperator {
   static int64_t Clamp(int64_t at, int64_t columns) {
     return at < 0 ? 0 : at > columns ? columns : at;
   }
-  // Returns the number of the diagonal, clamped to +-2^61 so that sums do not overflow. No matrix
-  // is so large.
-  static int64_t Diagonal(const Tensor& k) {
-    const Dims list = IntegerList(k, "k");
-    if (list.size() != 1)
-      Throw(ErrorCode::kInvalidArgument, "Trilu: 'k' is ", k, ", expected one element");
-    constexpr int64_t kFar = int64_t{1} << 61;
-    return list[0] < -kFar ? -kFar : list[0] > kFar ? kFar : list[0];
-  }
 
   const bool upper_ = GetSingleArgument<int64_t>("upper") != 0;
 };
 
 OPKIT_STANDARD_OPERATOR(Trilu, kMaker, TriluOp)
     .NumInputs(1, 2)
-    .Inplace({{0, 0}})
     .InputsOnHost({1})
+    .Inplace({{0, 0}})
     .Input(0, "input", "matrices in the last two axes")
     .Input(1, "k",
            "the diagonal that the triangle ends at: 0, by default, is the main one, "

@@ -103,16 +103,20 @@ void LaunchOnHost(cudaStream_t stream, F work) {
       stream, [](void* data) { (*std::unique_ptr<F>(static_cast<F*>(data)))(); }, kept.get()));
   kept.release();
 }
+template <class F>
+void LaunchLoop(int /*device*/, cudaStream_t stream, int64_t n, F f) {
+  static_assert(std::is_trivially_copyable_v<F>);
+  if (n <= 0) return;
+  LaunchOnHost(stream, [n, f] {
+    for (int64_t i = 0; i < n; ++i) f(i);
+  });
+}
 
 }  // namespace detail
 
 template <class F>
 void ParallelFor(CUDAContext& context, int64_t n, F f, int64_t /*grain*/ = kAutoGrain) {
-  static_assert(std::is_trivially_copyable_v<F>);
-  if (n <= 0) return;
-  detail::LaunchOnHost(context.cuda_stream(), [n, f] {
-    for (int64_t i = 0; i < n; ++i) f(i);
-  });
+  detail::LaunchLoop(context.device().index, context.cuda_stream(), n, f);
 }
 
 #else

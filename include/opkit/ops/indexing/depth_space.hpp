@@ -48,24 +48,27 @@ OPKIT_NODE_GRADIENT(SpaceToDepth) { Give(0, "DepthToSpace", {GO(0)}, Def().args(
 
 }  // namespace detail
 
-// Copies between the image with many channels ("deep") and the one with many pixels ("wide").
-class DepthSpaceOp final : public StandardOperator {
+// The base of the kernels. They copy between the image with many channels ("deep") and the one with
+// many pixels ("wide").
+template <class Context>
+class DepthSpaceBase : public StandardOperatorOn<Context> {
  public:
-  using StandardOperator::StandardOperator;
-  bool RunOnDevice() override {
-    const Tensor& x = DenseInput(0);
-    Tensor* y = InferredOutput(0);
-    if (y->numel() == 0) return true;
-    const bool to_space = type() == "DepthToSpace";
-    const Shape &deep = to_space ? x.shape() : y->shape(),
-                &wide = to_space ? y->shape() : x.shape();
+  DepthSpaceBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : StandardOperatorOn<Context>(def, ws, config),
+        block_(def.args().Get<int64_t>("blocksize")),
+        channel_first_(def.args().Get<std::string>("mode", "DCR") == "CRD") {}
+
+ protected:
+  // Describes the copy of dense images.
+  void AddAxes(const Tensor& x, const Tensor& y) {
+    const bool to_space = this->type() == "DepthToSpace";
+    const Shape &deep = to_space ? x.shape() : y.shape(), &wide = to_space ? y.shape() : x.shape();
     const int64_t b = block_, channels = wide[1], height = deep[2], width = deep[3];
     const int64_t plane = height * width;
     // In mode DCR a channel of the deep image is [block row, block column, channel], in CRD
     // [channel, block row, block column].
-    const bool channel_first = Mode("CRD");
-    const int64_t channel = channel_first ? b * b * plane : plane;
-    const int64_t column = channel_first ? plane : channels * plane;
+    const int64_t channel = channel_first_ ? b * b * plane : plane;
+    const int64_t column = channel_first_ ? plane : channels * plane;
     copy_.Start(ItemSize(x.dtype()));
     auto axis = [&](int64_t extent, int64_t deep_stride, int64_t wide_stride) {
       copy_.Axis(extent, to_space ? deep_stride : wide_stride,
@@ -77,17 +80,25 @@ class DepthSpaceOp final : public StandardOperator {
     axis(b, b * column, wide[3]);
     axis(width, 1, b);
     axis(b, column, 1);
+  }
+  StridedCopy copy_;
+
+ private:
+  const int64_t block_;
+  const bool channel_first_;
+};
+
+class DepthSpaceOp final : public DepthSpaceBase<CPUContext> {
+ public:
+  using DepthSpaceBase::DepthSpaceBase;
+  bool RunOnDevice() override {
+    const Tensor& x = DenseInput(0);
+    Tensor* y = InferredOutput(0);
+    if (y->numel() == 0) return true;
+    AddAxes(x, *y);
     copy_.Run(x.raw_data(), y->raw_mutable_data());
     return true;
   }
-
- private:
-  bool Mode(const char* mode) const {
-    return GetSingleArgument<std::string>("mode", "DCR") == mode;
-  }
-
-  const int64_t block_ = GetSingleArgument<int64_t>("blocksize");
-  StridedCopy copy_;
 };
 
 namespace detail {

@@ -171,7 +171,7 @@ void ResizePass(const ResizeExtents& extents, const ResizeWeights& weights, cons
 // Converts a result to T. For an integral T: rounds to the nearest integer and clamps to the range
 // of T; NaN becomes 0.
 template <class T, class Wide>
-T FromWide(Wide value) {
+OPKIT_HOST_DEVICE T FromWide(Wide value) {
   if constexpr (std::is_same_v<T, bool>) {
     return value != 0;
   } else if constexpr (std::is_integral_v<T>) {
@@ -188,22 +188,23 @@ T FromWide(Wide value) {
 
 }  // namespace detail
 
-// The base of Resize and of its gradient.
-class ResizeOpBase : public StandardOperator {
+// The base of Resize and of its gradient. The lists of numbers are in the host's memory.
+template <class Context>
+class ResizeOpBase : public StandardOperatorOn<Context> {
  public:
-  using StandardOperator::StandardOperator;
+  using StandardOperatorOn<Context>::StandardOperatorOn;
 
  protected:
   // Returns the axes of this run, whose inputs must have passed inference.
   std::vector<ResizeAxis> FindAxes() {
-    const Tensor& x = Input(0);
+    const Tensor& x = this->Input(0);
     std::vector<float> scales;
     Dims sizes;
-    const bool by_scales = HasInput(2) && Input(2).numel() > 0;
+    const bool by_scales = this->HasInput(2) && this->Input(2, DeviceType::kCPU).numel() > 0;
     if (by_scales)
-      scales = detail::FloatList(Input(2), "scales");
+      scales = detail::FloatList(this->Input(2, DeviceType::kCPU), "scales");
     else
-      sizes = IntegerList(Input(3), "sizes");
+      sizes = IntegerList(this->Input(3, DeviceType::kCPU), "sizes");
     const auto found = detail::ResizeAxesOf(rules_, x.shape(), by_scales ? &scales : nullptr,
                                             by_scales ? nullptr : &sizes);
     std::vector<ResizeAxis> axes;
@@ -212,13 +213,13 @@ class ResizeOpBase : public StandardOperator {
     return axes;
   }
 
-  const ResizeRules rules_{def().args()};
+  const ResizeRules rules_{this->def().args()};
 
  private:
   void ReadRegion(std::vector<ResizeAxis>& all) {
     const std::vector<int> axes = detail::ResizedAxes(rules_, static_cast<int>(all.size()));
     std::vector<float> region;
-    if (HasInput(1)) region = detail::FloatList(Input(1), "roi");
+    if (this->HasInput(1)) region = detail::FloatList(this->Input(1, DeviceType::kCPU), "roi");
     detail::CheckResizeList("roi", region.size(), 2 * axes.size());
     for (size_t i = 0; i < axes.size(); ++i) {
       all[detail::Index(axes[i])].roi_begin = region[i];
@@ -227,7 +228,7 @@ class ResizeOpBase : public StandardOperator {
   }
 };
 
-class ResizeOp final : public ResizeOpBase {
+class ResizeOp final : public ResizeOpBase<CPUContext> {
  public:
   using ResizeOpBase::ResizeOpBase;
   bool RunOnDevice() override {
@@ -255,9 +256,7 @@ class ResizeOp final : public ResizeOpBase {
       table_.clear();
       bool same = axis.input == axis.output;
       for (int64_t o = 0; o < axis.output; ++o) {
-        const float at = axis.Coordinate(rules_.coordinates, o);
-        const bool outside = axis.IsOutside(rules_.coordinates, at);
-        table_.push_back(outside ? -1 : axis.Nearest(rules_.nearest, at));
+        table_.push_back(axis.NearestOrOutside(rules_, o));
         same &= table_.back() == o;
       }
       if (same)
@@ -377,7 +376,7 @@ class ResizeOp final : public ResizeOpBase {
 
 // Gives each element of X the weighted sum of the gradients of the elements of Y that are made of
 // it: one pass for each axis. Computes in double.
-class ResizeGradientOp final : public ResizeOpBase {
+class ResizeGradientOp final : public ResizeOpBase<CPUContext> {
  public:
   using ResizeOpBase::ResizeOpBase;
   bool RunOnDevice() override {
@@ -415,10 +414,9 @@ class ResizeGradientOp final : public ResizeOpBase {
       return {weights.taps, std::move(weights.index), std::move(weights.weight)};
     }
     for (int64_t o = 0; o < axis.output; ++o) {
-      const float at = axis.Coordinate(rules_.coordinates, o);
-      const bool outside = axis.IsOutside(rules_.coordinates, at);
-      taps.index.push_back(outside ? 0 : axis.Nearest(rules_.nearest, at));
-      taps.weight.push_back(outside ? 0 : 1);
+      const int64_t nearest = axis.NearestOrOutside(rules_, o);
+      taps.index.push_back(nearest < 0 ? 0 : nearest);
+      taps.weight.push_back(nearest < 0 ? 0 : 1);
     }
     return taps;
   }
@@ -486,9 +484,9 @@ inline void FillResizeSchema(OpSchema& schema) {
 
 }  // namespace detail
 
-    .InputsOnHost({1, 2, 3})
 OPKIT_STANDARD_OPERATOR(Resize, kMaker, ResizeOp)
     .NumInputs(1, 4)
+    .InputsOnHost({1, 2, 3})
     .Input(0, "X", "any tensor")
     .FillUsing(detail::FillResizeSchema)
     .Output(0, "Y", "X resized; integers are rounded to the nearest")
@@ -501,9 +499,9 @@ OPKIT_STANDARD_OPERATOR(Resize, kMaker, ResizeOp)
     .Doc("Resizes a tensor by interpolation.");
 
 OPKIT_STANDARD_OPERATOR(ResizeGradient, kNotImplemented, ResizeGradientOp)
-    .InputsOnHost({1, 2, 3})
     .Private()
     .NumInputs(5)
+    .InputsOnHost({1, 2, 3})
     .Input(0, "X", "of Resize", FloatTypes::DTypes())
     .FillUsing(detail::FillResizeSchema)
     .Input(4, "dY", "of the type of X, of the shape of the resized tensor", FloatTypes::DTypes())

@@ -136,6 +136,12 @@ struct ResizeAxis {
                                                                   : std::floor(at + 0.5f);
     return Clamp(chosen);
   }
+  // Returns the index of the input element that is copied to output element `o`; -1 if it is
+  // outside the input.
+  int64_t NearestOrOutside(const ResizeRules& rules, int64_t o) const {
+    const float at = Coordinate(rules.coordinates, o);
+    return IsOutside(rules.coordinates, at) ? -1 : Nearest(rules.nearest, at);
+  }
   // Returns the coordinate, rounded towards zero and clamped to the input, as an index.
   int64_t Clamp(double at) const {
     return at <= 0                                ? 0

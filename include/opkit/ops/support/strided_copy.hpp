@@ -35,6 +35,10 @@ inline void CopyBytes(void* to, const void* from, int64_t bytes) {
 //   copy.Run(x.raw_data(), y->raw_mutable_data());
 class StridedCopy {
  public:
+  struct CopyAxis {
+    int64_t extent, from, to;  // strides in bytes
+  };
+
   // Begins a new copy, of elements of `item_bytes` bytes.
   void Start(int64_t item_bytes) {
     item_ = element_ = item_bytes;
@@ -47,6 +51,16 @@ class StridedCopy {
     if (extent == 0) empty_ = true;
     if (extent > 1) axes_.push_back({extent, from_stride * item_, to_stride * item_});
   }
+  // Merges the axes and returns false if there is nothing to copy. For a kernel that does the copy
+  // by itself: axes() are then in the order of the target, and each of their positions has
+  // block_bytes() bytes that lie together.
+  bool Prepare() {
+    if (!empty_) Normalize();
+    return !empty_;
+  }
+  const std::vector<CopyAxis>& axes() const { return axes_; }
+  int64_t block_bytes() const { return element_; }
+
   // Copies. `from` and `to` point to the elements at index 0 of every axis; the memory that is read
   // and the memory that is written must not overlap.
   void Run(const void* from, void* to) {
@@ -90,9 +104,6 @@ class StridedCopy {
   }
 
  private:
-  struct CopyAxis {
-    int64_t extent, from, to;  // strides in bytes
-  };
   static int64_t Size(int64_t stride) { return stride < 0 ? -stride : stride; }
 
   // Sorts the axes by the target's strides and merges neighbours that are contiguous in both

@@ -27,6 +27,21 @@ template <class Types>
 void RequireTypes(const KernelQuery& query, size_t i = 0) {
   RequireDTypes(query, i, Types::DTypes());
 }
+// Throws UnsupportedOperatorFeature if every input is a short list of integers in the host's
+// memory. Such lists are shapes, which the host reads again: a kernel on the device would only add
+// copies there and back. For Propose.
+inline void LeaveShapesOnHost(const KernelQuery& query) {
+  constexpr int64_t kLong = 64;
+  for (const TensorInfo& input : query.inputs) {
+    if (input.dtype == DType::kUndefined) continue;  // left out
+    const SymbolicShape& shape = input.shape;
+    const bool is_list = shape.is_known() && shape.rank() <= 1 && shape.ToShape().numel() <= kLong;
+    const bool is_integer = input.dtype == DType::kInt64 || input.dtype == DType::kInt32;
+    if (!is_list || !is_integer || !IsHostAccessible(input.device.type)) return;
+  }
+  if (!query.inputs.empty())
+    throw UnsupportedOperatorFeature("it leaves shapes, short lists of integers, on the host");
+}
 // Returns one configuration, with the in-place pairs of the schema, if input 0 is of one of Types.
 // For Propose.
 template <class Types>
