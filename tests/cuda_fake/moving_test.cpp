@@ -91,6 +91,14 @@ TEST_CASE("every size of elements and order of axes is transposed") {
     Compare("Transpose", {Numbers({3, 5, 16}, dtype)}, {{"perm", Ints{1, 0, 2}}});
     Compare("Transpose", {Numbers({3, 16, 1, 17}, dtype)});
   }
+  // Extents that squares of elements divide, with one, two and four squares beside each other.
+  for (const DType dtype : kOfEachSize)
+    for (const Shape& shape : {Shape{4, 8}, Shape{16, 12}, Shape{3, 8, 20}, Shape{2, 24, 3, 16}}) {
+      Compare("Transpose", {Numbers(shape, dtype)});
+      if (shape.rank() == 4)
+        for (const Ints& perm : {Ints{0, 3, 2, 1}, Ints{3, 0, 1, 2}, Ints{0, 2, 3, 1}})
+          Compare("Transpose", {Numbers(shape, dtype)}, {{"perm", perm}});
+    }
   Compare("Transpose", {Numbers({})});
   Compare("Transpose", {Numbers({0, 3})});
   Compare("Transpose", {Numbers({1, 8})});

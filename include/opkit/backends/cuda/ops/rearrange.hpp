@@ -1,5 +1,5 @@
 // Operators on CUDA that are copies between two orders of elements: Transpose, Slice, Concat,
-// Split, Expand, Tile, DepthToSpace and SpaceToDepth.
+// Split, Expand, Tile, DepthToSpace and SpaceToDepth. Also registers the copy of strided tensors.
 #ifndef OPKIT_BACKENDS_CUDA_OPS_REARRANGE_HPP_
 #define OPKIT_BACKENDS_CUDA_OPS_REARRANGE_HPP_
 
@@ -12,6 +12,32 @@
 #include "opkit/ops/transpose.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+namespace detail {
+
+// The copy of strided tensors within a device, for RegisterStridedCopy.
+inline void CopyStridedCUDA(const Tensor& source, void* target, void* native_stream) {
+  const Device device = source.device();
+  CUDAStream* own = nullptr;
+  if (!native_stream) {
+    own = CUDAStream::Current(device.index);
+    if (!own) own = &CUDAStream::Get(device, 0);
+  }
+  CUDADeviceGuard guard(device.index);
+  const Dims from = source.strides(), to = source.shape().DenseStrides();
+  StridedCopy copy;
+  copy.Start(ItemSize(source.dtype()));
+  for (int i = 0; i < source.rank(); ++i) copy.Axis(source.dim(i), from[i], to[i]);
+  LaunchStridedCopy(device.index, own ? own->handle() : static_cast<cudaStream_t>(native_stream),
+                    copy, source.raw_data(), target);
+  if (own) own->Synchronize();
+}
+inline const bool cuda_strided_copy_registered = [] {
+  RegisterStridedCopy(DeviceType::kCUDA, &CopyStridedCUDA);
+  return true;
+}();
+
+}  // namespace detail
 
 class CUDATransposeOp final : public CUDAMovingOperator {
  public:

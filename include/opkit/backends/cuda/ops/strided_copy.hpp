@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "opkit/backends/cuda/ops/cuda_operator.hpp"
+#include "opkit/backends/cuda/ops/tiled_copy.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -94,6 +94,8 @@ class CUDAStridedLaunch {
     }
     const bool is_short = size <= kMost && from_reach <= kMost && to_reach <= kMost;
     WithCUDAVector(width_, [&]<class T>(T) {
+      if constexpr (sizeof(T) <= 8)
+        if (is_short && LaunchTiles<T>(device, stream, axes_, from_, to_)) return;
       is_short ? LaunchOf<T, int32_t>(device, stream, size)
                : LaunchOf<T, int64_t>(device, stream, size);
     });
@@ -130,28 +132,6 @@ inline void LaunchStridedCopy(int device, cudaStream_t stream, StridedCopy& copy
     OPKIT_CUDA_CHECK(cudaMemcpyAsync(to, from, static_cast<size_t>(copy.block_bytes()),
                                      cudaMemcpyDeviceToDevice, stream));
 }
-
-// The copy of strided tensors within a device, for RegisterStridedCopy.
-inline void CopyStridedCUDA(const Tensor& source, void* target, void* native_stream) {
-  const Device device = source.device();
-  CUDAStream* own = nullptr;
-  if (!native_stream) {
-    own = CUDAStream::Current(device.index);
-    if (!own) own = &CUDAStream::Get(device, 0);
-  }
-  CUDADeviceGuard guard(device.index);
-  const Dims from = source.strides(), to = source.shape().DenseStrides();
-  StridedCopy copy;
-  copy.Start(ItemSize(source.dtype()));
-  for (int i = 0; i < source.rank(); ++i) copy.Axis(source.dim(i), from[i], to[i]);
-  LaunchStridedCopy(device.index, own ? own->handle() : static_cast<cudaStream_t>(native_stream),
-                    copy, source.raw_data(), target);
-  if (own) own->Synchronize();
-}
-inline const bool cuda_strided_copy_registered = [] {
-  RegisterStridedCopy(DeviceType::kCUDA, &CopyStridedCUDA);
-  return true;
-}();
 
 }  // namespace detail
 
