@@ -322,6 +322,7 @@ inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
              "the axes to reduce, negative ones from the last; optional: all axes, or none with "
              "noop_with_empty_axes",
              IndexTypes::DTypes())
+      .InputsOnHost({1})
       .Output(0, "reduced", "of the type of the data")
       .Arg<int64_t>("keepdims", "1: reduced axes stay with an extent of 1; 0: they go", 1)
       .Arg<int64_t>("noop_with_empty_axes", "1: no axes are reduced where none is named", 0)
@@ -444,6 +445,7 @@ OPKIT_STANDARD_OPERATOR(ReduceGradient, kMaker, ReduceGradientOp)
     .Input(0, "data", "as it was reduced; only its shape is read", FloatTypes::DTypes())
     .Input(1, "axes", "as they were reduced; optional", IndexTypes::DTypes())
     .Input(2, "gradient", "of the result", FloatTypes::DTypes())
+    .InputsOnHost({1})
     .Output(0, "Y", "as the data")
     .Arg<int64_t>("noop_with_empty_axes", "as they were reduced", 0)
     .Arg<int64_t>("mean", "1: of ReduceMean, 0: of ReduceSum", 0)
