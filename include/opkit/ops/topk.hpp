@@ -12,6 +12,17 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
+// True if a comes after b in ascending order. NaN is above every number, as in NumPy's sort.
+template <class T>
+OPKIT_HOST_DEVICE bool IsAbove(T a, T b) {
+  if (a != a || b != b) return b == b;
+  return a > b;
+}
+
+}  // namespace detail
+
 class TopKOp final : public AxisOperator {
  public:
   using AxisOperator::AxisOperator;
@@ -36,8 +47,8 @@ class TopKOp final : public AxisOperator {
           std::partial_sort(order.begin(), order.begin() + to.extent, order.end(),
                             [&](int64_t i, int64_t j) {
                               const T a = x[i * from.inner], b = x[j * from.inner];
-                              if (IsAbove(a, b)) return largest_;
-                              if (IsAbove(b, a)) return !largest_;
+                              if (detail::IsAbove(a, b)) return largest_;
+                              if (detail::IsAbove(b, a)) return !largest_;
                               return i < j;
                             });
           for (int64_t i = 0; i < to.extent; ++i) {
@@ -51,13 +62,6 @@ class TopKOp final : public AxisOperator {
   }
 
  private:
-  // True if a comes after b in ascending order. NaN is above every number, as in NumPy's sort.
-  template <class T>
-  static bool IsAbove(T a, T b) {
-    if (a != a || b != b) return b == b;
-    return a > b;
-  }
-
   const bool largest_ = GetSingleArgument<int64_t>("largest") != 0;
 };
 

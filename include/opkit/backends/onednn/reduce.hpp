@@ -242,16 +242,16 @@ class ReduceOnednnOp final : public ReduceOpBase {
 #define OPKIT_ONEDNN_REDUCTION(name, ...) \
   OPKIT_REGISTER_CPU_OPERATOR_WITH_ENGINE(name, onednn, ReduceOnednnOp<__VA_ARGS__>)
 
-OPKIT_ONEDNN_REDUCTION(ReduceSum, detail::ReduceAsSum<float>, detail::OnednnSum);
-OPKIT_ONEDNN_REDUCTION(ReduceMean, detail::ReduceAsMean<float>, detail::OnednnSum);
-OPKIT_ONEDNN_REDUCTION(ReduceProd, detail::ReduceAsProd<float>, detail::OnednnProd);
-OPKIT_ONEDNN_REDUCTION(ReduceMax, detail::ReduceAsExtreme<true>::Of<float>,
+OPKIT_ONEDNN_REDUCTION(ReduceSum, detail::ReduceAsSum<float, double>, detail::OnednnSum);
+OPKIT_ONEDNN_REDUCTION(ReduceMean, detail::ReduceAsMean<float, double>, detail::OnednnSum);
+OPKIT_ONEDNN_REDUCTION(ReduceProd, detail::ReduceAsProd<float, double>, detail::OnednnProd);
+OPKIT_ONEDNN_REDUCTION(ReduceMax, detail::ReduceAsExtreme<true>::Of<float, double>,
                        detail::OnednnExtreme<true>);
-OPKIT_ONEDNN_REDUCTION(ReduceMin, detail::ReduceAsExtreme<false>::Of<float>,
+OPKIT_ONEDNN_REDUCTION(ReduceMin, detail::ReduceAsExtreme<false>::Of<float, double>,
                        detail::OnednnExtreme<false>);
-OPKIT_ONEDNN_REDUCTION(ReduceL1, detail::ReduceAsL1<float>, detail::OnednnL1);
-OPKIT_ONEDNN_REDUCTION(ReduceL2, detail::ReduceAsL2<float>, detail::OnednnSumSquare);
-OPKIT_ONEDNN_REDUCTION(ReduceSumSquare, detail::ReduceAsSumSquare<float>, detail::OnednnSumSquare);
+OPKIT_ONEDNN_REDUCTION(ReduceL1, detail::ReduceAsL1<float, double>, detail::OnednnL1);
+OPKIT_ONEDNN_REDUCTION(ReduceL2, detail::ReduceAsL2<float, double>, detail::OnednnSumSquare);
+OPKIT_ONEDNN_REDUCTION(ReduceSumSquare, detail::ReduceAsSumSquare<float, double>, detail::OnednnSumSquare);
 #undef OPKIT_ONEDNN_REDUCTION
 
 }}  // namespace opkit

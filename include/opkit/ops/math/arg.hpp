@@ -9,6 +9,18 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
+// True if a wins over b: the larger for ArgMax, the smaller for ArgMin, and always a NaN, as in
+// NumPy.
+template <bool kMax, class T>
+OPKIT_HOST_DEVICE bool WinsOver(T a, T b) {
+  if (a != a || b != b) return b == b;
+  return kMax ? a > b : a < b;
+}
+
+}  // namespace detail
+
 template <bool kMax>
 class ArgOp final : public AxisOperator {
  public:
@@ -26,7 +38,9 @@ class ArgOp final : public AxisOperator {
         int64_t best = 0;
         for (int64_t i = 1; i < split.extent; ++i) {
           const T value = x[i * split.inner], found = x[best * split.inner];
-          if (Before(value, found) || (last_ && !Before(found, value))) best = i;
+          if (detail::WinsOver<kMax>(value, found) ||
+              (last_ && !detail::WinsOver<kMax>(found, value)))
+            best = i;
         }
         y[row] = best;
       });
@@ -34,14 +48,6 @@ class ArgOp final : public AxisOperator {
   }
 
  private:
-  // True if a wins over b: the larger for ArgMax, the smaller for ArgMin, and always a NaN, as in
-  // NumPy.
-  template <class T>
-  static bool Before(T a, T b) {
-    if (a != a || b != b) return b == b;
-    return kMax ? a > b : a < b;
-  }
-
   const bool last_ = GetSingleArgument<int64_t>("select_last_index") != 0;
 };
 

@@ -58,10 +58,11 @@ struct ReducePlan {
   }
 };
 
-// The base of the kernels of all reductions.
-class ReduceOpBase : public StandardOperator {
+// The base of the kernels of all reductions. ReduceOpBase is the base on the CPU.
+template <class Context>
+class ReduceOperatorOn : public StandardOperatorOn<Context> {
  public:
-  using StandardOperator::StandardOperator;
+  using StandardOperatorOn<Context>::StandardOperatorOn;
 
   // Returns a mask of the axes of a tensor of this rank: 1 for reduced axes. If `axes` is empty,
   // all axes are reduced, or no axis if `noop`.
@@ -73,11 +74,13 @@ class ReduceOpBase : public StandardOperator {
  protected:
   // Returns the plan for the inputs of this run. Call it once in each run, after InferredOutput.
   const ReducePlan& Plan() {
-    const Tensor& data = Input(0);
-    const Dims axes = HasInput(1) ? IntegerList(Input(1), "the axes of a reduction") : Dims();
+    const Tensor& data = this->Input(0);
+    const Dims axes = this->HasInput(1) ? IntegerList(this->Input(1, DeviceType::kCPU),
+                                                      "the axes of a reduction")
+                                        : Dims();
     if (planned_ && data.shape() == planned_shape_ && axes == planned_axes_) [[likely]]
       return plan_;
-    plan_ = ReducePlan(data.shape(), Mask(axes, noop_, data.rank(), type()));
+    plan_ = ReducePlan(data.shape(), Mask(axes, noop_, data.rank(), this->type()));
     planned_shape_ = data.shape();
     planned_axes_ = axes;
     planned_ = true;
@@ -85,12 +88,13 @@ class ReduceOpBase : public StandardOperator {
   }
 
  private:
-  const bool noop_ = GetSingleArgument<int64_t>("noop_with_empty_axes") != 0;
+  const bool noop_ = this->template GetSingleArgument<int64_t>("noop_with_empty_axes") != 0;
   bool planned_ = false;
   ReducePlan plan_;
   Shape planned_shape_;
   Dims planned_axes_;
 };
+using ReduceOpBase = ReduceOperatorOn<CPUContext>;
 
 namespace detail {
 
@@ -99,77 +103,89 @@ using ReduceOrderTypes = ElementTypes<float, double, float16, bfloat16, int32_t,
                                       uint64_t, int8_t, uint8_t, bool>;
 
 // The reductions of elements of type T: Start() returns the initial value, Add takes an element,
-// Finish returns the result. Sums of floating-point numbers are double; sums of integers wrap
-// around.
-template <class T>
-struct ReduceAsSum {
-  using Sum = SumType<T>;
-  static Sum Start() { return 0; }
-  static void Add(Sum& sum, T x) { sum += static_cast<Sum>(x); }
-  static Sum Finish(Sum sum, int64_t) { return sum; }
+// Merge takes the value of other elements, Finish returns the result. Sums of floating-point
+// numbers are of type Real; sums of integers wrap around. CheckCount throws if the reduction of
+// `count` elements is not defined.
+struct AnyCount {
+  static void CheckCount(int64_t) {}
 };
-template <class T>
-struct ReduceAsProd : ReduceAsSum<T> {
-  using Sum = SumType<T>;
-  static Sum Start() { return 1; }
-  static void Add(Sum& product, T x) { product *= static_cast<Sum>(x); }
+template <class T, class Real>
+struct ReduceAsSum : AnyCount {
+  using Sum = SumType<T, Real>;
+  OPKIT_HOST_DEVICE static Sum Start() { return 0; }
+  OPKIT_HOST_DEVICE static void Add(Sum& sum, T x) { sum += static_cast<Sum>(x); }
+  OPKIT_HOST_DEVICE static void Merge(Sum& sum, Sum other) { sum += other; }
+  OPKIT_HOST_DEVICE static Sum Finish(Sum sum, int64_t) { return sum; }
 };
-template <class T>
-struct ReduceAsSumSquare : ReduceAsSum<T> {
-  using Sum = SumType<T>;
-  static void Add(Sum& sum, T x) { sum += static_cast<Sum>(x) * static_cast<Sum>(x); }
+template <class T, class Real>
+struct ReduceAsProd : ReduceAsSum<T, Real> {
+  using Sum = SumType<T, Real>;
+  OPKIT_HOST_DEVICE static Sum Start() { return 1; }
+  OPKIT_HOST_DEVICE static void Add(Sum& product, T x) { product *= static_cast<Sum>(x); }
+  OPKIT_HOST_DEVICE static void Merge(Sum& product, Sum other) { product *= other; }
 };
-template <class T>
-struct ReduceAsL1 : ReduceAsSum<T> {
-  using Sum = SumType<T>;
-  static void Add(Sum& sum, T x) {
+template <class T, class Real>
+struct ReduceAsSumSquare : ReduceAsSum<T, Real> {
+  using Sum = SumType<T, Real>;
+  OPKIT_HOST_DEVICE static void Add(Sum& sum, T x) {
+    sum += static_cast<Sum>(x) * static_cast<Sum>(x);
+  }
+};
+template <class T, class Real>
+struct ReduceAsL1 : ReduceAsSum<T, Real> {
+  using Sum = SumType<T, Real>;
+  OPKIT_HOST_DEVICE static void Add(Sum& sum, T x) {
     x < T(0) ? sum -= static_cast<Sum>(x) : sum += static_cast<Sum>(x);
   }
 };
 // Can hold the sum of all integers of a tensor of any type.
 __extension__ using WideSum = __int128;
-template <class T>
+template <class T, class Real>
 struct ReduceAsMean {
-  using Sum = std::conditional_t<std::is_integral_v<T>, WideSum, double>;
-  static Sum Start() { return 0; }
-  static void Add(Sum& sum, T x) { sum += static_cast<Sum>(x); }
-  static auto Finish(Sum sum, int64_t count) {
-    if constexpr (std::is_integral_v<T>) {
-      if (count == 0)
-        Throw(ErrorCode::kInvalidArgument,
-              "ReduceMean: the mean of no integers is not defined; the reduced axes are empty");
+  using Sum = std::conditional_t<std::is_integral_v<T>, WideSum, Real>;
+  static void CheckCount(int64_t count) {
+    if (std::is_integral_v<T> && count == 0)
+      Throw(ErrorCode::kInvalidArgument,
+            "ReduceMean: the mean of no integers is not defined; the reduced axes are empty");
+  }
+  OPKIT_HOST_DEVICE static Sum Start() { return 0; }
+  OPKIT_HOST_DEVICE static void Add(Sum& sum, T x) { sum += static_cast<Sum>(x); }
+  OPKIT_HOST_DEVICE static void Merge(Sum& sum, Sum other) { sum += other; }
+  OPKIT_HOST_DEVICE static auto Finish(Sum sum, int64_t count) {
+    if constexpr (std::is_integral_v<T>)
       return static_cast<T>(sum / count);  // towards zero
-    } else {
-      return sum / static_cast<double>(count);
-    }
+    else
+      return sum / static_cast<Real>(count);
   }
 };
-// ReduceAsL2, ReduceAsLogSum and ReduceAsLogSumExp compute in double, also for integers.
-template <class T>
-struct ReduceAsL2 : ReduceAsSumSquare<double> {
-  static double Finish(double sum, int64_t) { return std::sqrt(sum); }
+// ReduceAsL2, ReduceAsLogSum and ReduceAsLogSumExp compute in Real, also for integers.
+template <class T, class Real>
+struct ReduceAsL2 : ReduceAsSumSquare<Real, Real> {
+  OPKIT_HOST_DEVICE static Real Finish(Real sum, int64_t) { return std::sqrt(sum); }
 };
-template <class T>
-struct ReduceAsLogSum : ReduceAsSum<double> {
-  static double Finish(double sum, int64_t) { return std::log(sum); }
+template <class T, class Real>
+struct ReduceAsLogSum : ReduceAsSum<Real, Real> {
+  OPKIT_HOST_DEVICE static Real Finish(Real sum, int64_t) { return std::log(sum); }
 };
 // Sums exp(x - largest element so far), so that no term overflows.
-template <class T>
-struct ReduceAsLogSumExp {
+template <class T, class Real>
+struct ReduceAsLogSumExp : AnyCount {
   struct Sum {
-    double largest, sum;
+    Real largest, sum;
   };
-  static Sum Start() { return {-std::numeric_limits<double>::infinity(), 0}; }
-  static void Add(Sum& all, T element) {
-    const auto x = static_cast<double>(element);
-    if (x == all.largest)
-      all.sum += 1;  // avoids x - largest, which is a NaN for infinities
-    else if (x > all.largest)
-      all = {x, all.sum * std::exp(all.largest - x) + 1};
-    else
-      all.sum += std::exp(x - all.largest);
+  OPKIT_HOST_DEVICE static Sum Start() { return {-std::numeric_limits<Real>::infinity(), 0}; }
+  OPKIT_HOST_DEVICE static void Add(Sum& all, T element) {
+    Merge(all, {static_cast<Real>(element), 1});
   }
-  static double Finish(Sum all, int64_t count) {
+  OPKIT_HOST_DEVICE static void Merge(Sum& all, Sum other) {
+    if (other.largest == all.largest)
+      all.sum += other.sum;  // avoids the difference, which is a NaN for infinities
+    else if (other.largest > all.largest)
+      all = {other.largest, all.sum * std::exp(all.largest - other.largest) + other.sum};
+    else
+      all.sum += other.sum * std::exp(other.largest - all.largest);
+  }
+  OPKIT_HOST_DEVICE static Real Finish(Sum all, int64_t count) {
     return count == 0 ? all.largest : all.largest + std::log(all.sum);
   }
 };
@@ -177,10 +193,10 @@ struct ReduceAsLogSumExp {
 // the limit of T.
 template <bool kMax>
 struct ReduceAsExtreme {
-  template <class T>
-  struct Of {
+  template <class T, class Real>
+  struct Of : AnyCount {
     using Sum = T;
-    static T Start() {
+    OPKIT_HOST_DEVICE static T Start() {
       using Limits = std::numeric_limits<T>;
       if constexpr (std::is_same_v<T, bool>) {
         return !kMax;
@@ -191,8 +207,11 @@ struct ReduceAsExtreme {
         return static_cast<T>(kMax ? -infinity : infinity);
       }
     }
-    static void Add(Sum& best, T x) { best = kMax ? LargerOf(x, best) : SmallerOf(x, best); }
-    static Sum Finish(Sum best, int64_t) { return best; }
+    OPKIT_HOST_DEVICE static void Add(Sum& best, T x) {
+      best = kMax ? LargerOf(x, best) : SmallerOf(x, best);
+    }
+    OPKIT_HOST_DEVICE static void Merge(Sum& best, T other) { Add(best, other); }
+    OPKIT_HOST_DEVICE static Sum Finish(Sum best, int64_t) { return best; }
   };
 };
 
@@ -332,20 +351,28 @@ inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
       .Infer(&InferReduce);
 }
 
+// Throws kInvalidArgument unless there is a gradient for each output.
+inline void CheckReducedGradient(const ReducePlan& plan, const Tensor& gradient) {
+  if (gradient.numel() != plan.outputs)
+    Throw(ErrorCode::kInvalidArgument, "ReduceGradient: the gradient is ", gradient,
+          ", expected the ", plan.outputs, " elements that the data is reduced to");
+}
+
 }  // namespace detail
 
 // The reference kernel of all reductions. `Kind` is one of the reductions above, `Types` the
 // element types.
-template <template <class> class Kind, class Types>
+template <template <class, class> class Kind, class Types>
 class ReduceOp final : public ReduceOpBase {
  public:
   using ReduceOpBase::ReduceOpBase;
 
   bool RunOnDevice() override {
     return Visit<Types>([&]<class T>() {
-      using Fold = Kind<T>;
+      using Fold = Kind<T, double>;
       Tensor* out = InferredOutput(0);
       const ReducePlan& plan = Plan();
+      Fold::CheckCount(plan.count);
       const Tensor& x = DenseInput(0);
       const T* in = x.data<T>();
       T* y = out->mutable_data<T>();
@@ -372,9 +399,7 @@ class ReduceGradientOp final : public ReduceOpBase {
       Tensor* out = InferredOutput(0);
       const ReducePlan& plan = Plan();
       const Tensor& gradient = DenseInput(2);
-      if (gradient.numel() != plan.outputs)
-        Throw(ErrorCode::kInvalidArgument, "ReduceGradient: the gradient is ", gradient,
-              ", expected the ", plan.outputs, " elements that the data is reduced to");
+      detail::CheckReducedGradient(plan, gradient);
       const T* from = gradient.data<T>();
       T* to = out->mutable_data<T>();
       if (plan.count == 0) return;

@@ -13,10 +13,11 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// The base of the kernels of LayerNormalization.
-class LayerNormalizationOpBase : public StandardOperator {
+// The base of the kernels of LayerNormalization. LayerNormalizationOpBase is the base on the CPU.
+template <class Context>
+class LayerNormalizationOn : public StandardOperatorOn<Context> {
  public:
-  using StandardOperator::StandardOperator;
+  using StandardOperatorOn<Context>::StandardOperatorOn;
 
  protected:
   // X viewed as [rows, columns]. Each row is normalized.
@@ -24,7 +25,7 @@ class LayerNormalizationOpBase : public StandardOperator {
     int64_t rows, columns;
   };
   Sizes SizesOf(const Shape& x) const {
-    const int axis = NormalizeAxis(axis_, x.rank(), type());
+    const int axis = NormalizeAxis(axis_, x.rank(), this->type());
     return {x.NumelBetween(0, axis), x.NumelBetween(axis, x.rank())};
   }
   // True if a tensor of `shape`, broadcast to X, is the same row of `columns` numbers in all rows.
@@ -45,11 +46,12 @@ class LayerNormalizationOpBase : public StandardOperator {
       statistics.mutable_data<float>()[row] = static_cast<float>(value);
   }
 
-  const float epsilon_ = GetSingleArgument<float>("epsilon");
+  const float epsilon_ = this->template GetSingleArgument<float>("epsilon");
 
  private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
+  const int64_t axis_ = this->template GetSingleArgument<int64_t>("axis");
 };
+using LayerNormalizationOpBase = LayerNormalizationOn<CPUContext>;
 
 class LayerNormalizationOp final : public LayerNormalizationOpBase {
  public:

@@ -66,13 +66,26 @@ OPKIT_REGISTER_GRADIENT(SoftmaxCrossEntropyLoss, LossGradient);
 }  // namespace detail
 
 // The base of the losses and of their gradient.
-class LossOperator : public StandardOperator {
+template <class Context>
+class LossOperatorOn : public StandardOperatorOn<Context> {
  public:
-  using StandardOperator::StandardOperator;
+  using StandardOperatorOn<Context>::StandardOperatorOn;
 
  protected:
   enum class Reduction : uint8_t { kMean, kNone, kSum };
 
+  const Reduction reduction_ =
+      EnumeratorOf<Reduction>(this->type(), this->def().args(), "reduction");
+  const bool has_ignored_ = this->HasArgument("ignore_index");
+  const int64_t ignored_ = this->template GetSingleArgument<int64_t>("ignore_index", 0);
+};
+
+// The base on the CPU.
+class LossOperator : public LossOperatorOn<CPUContext> {
+ public:
+  using LossOperatorOn<CPUContext>::LossOperatorOn;
+
+ protected:
   // Writes the class of each row to classes_; -1 for one that is ignored. Throws kOutOfRange for a
   // label that is no class.
   void FindClasses(const Tensor& labels, int64_t count) {
@@ -92,9 +105,6 @@ class LossOperator : public StandardOperator {
     return largest + std::log(sum);
   }
 
-  const Reduction reduction_ = EnumeratorOf<Reduction>(type(), def().args(), "reduction");
-  const bool has_ignored_ = HasArgument("ignore_index");
-  const int64_t ignored_ = GetSingleArgument<int64_t>("ignore_index", 0);
   std::vector<int64_t> classes_;
 };
 

@@ -163,10 +163,11 @@ inline void FillLrnSchema(OpSchema& schema) {
 
 }  // namespace detail
 
-// The base of the kernels of BatchNormalization.
-class BatchNormalizationOpBase : public StandardOperator {
+// The base of the kernels of BatchNormalization. BatchNormalizationOpBase is the base on the CPU.
+template <class Context>
+class BatchNormalizationOn : public StandardOperatorOn<Context> {
  public:
-  using StandardOperator::StandardOperator;
+  using StandardOperatorOn<Context>::StandardOperatorOn;
 
  protected:
   // X viewed as [batch, channels, pixels]. If the attribute `spatial` is 0, each activation is a
@@ -180,11 +181,12 @@ class BatchNormalizationOpBase : public StandardOperator {
     return {x[0], x[1], x.NumelBetween(2, x.rank())};
   }
 
-  const double epsilon_ = GetSingleArgument<double>("epsilon");
-  const double momentum_ = GetSingleArgument<double>("momentum");
-  const bool training_ = GetSingleArgument<int64_t>("training_mode") != 0;
-  const bool spatial_ = GetSingleArgument<int64_t>("spatial") != 0;
+  const double epsilon_ = this->template GetSingleArgument<double>("epsilon");
+  const double momentum_ = this->template GetSingleArgument<double>("momentum");
+  const bool training_ = this->template GetSingleArgument<int64_t>("training_mode") != 0;
+  const bool spatial_ = this->template GetSingleArgument<int64_t>("spatial") != 0;
 };
+using BatchNormalizationOpBase = BatchNormalizationOn<CPUContext>;
 
 class BatchNormalizationOp final : public BatchNormalizationOpBase {
  public:

@@ -69,7 +69,7 @@ inline OpCost PoolCost(const OperatorDef& def, const std::vector<TensorInfo>& in
 
 // Returns the least value of T, the initial value of a maximum.
 template <class T>
-T LeastValue() {
+OPKIT_HOST_DEVICE T LeastValue() {
   if constexpr (std::is_integral_v<T>)
     return std::numeric_limits<T>::lowest();
   else
@@ -77,7 +77,7 @@ T LeastValue() {
 }
 // True if `value` is above `than` or is a NaN. So a NaN becomes the largest element and stays it.
 template <class T>
-bool IsLarger(T value, T than) {
+OPKIT_HOST_DEVICE bool IsLarger(T value, T than) {
   return value > than || value != value;
 }
 
@@ -128,6 +128,16 @@ inline void FillGlobalPoolSchema(OpSchema& schema) {
       .Flops([](auto& c) { return OpSchema::Elements(c.input(0)); });
 }
 
+// Throws kInvalidArgument for an exponent of a norm below 1.
+inline void CheckNormExponent(const std::string& op, int64_t p) {
+  if (p < 1)
+    Throw(ErrorCode::kInvalidArgument, op, ": p is ", p, ", expected a number from 1 on");
+}
+
+// The pools that the operator PoolGradient has the gradient of, as its attribute `function` names
+// them.
+enum class PoolFunction : uint8_t { kAveragePool, kLpPool, kMaxPool };
+
 // The gradient of AveragePool, LpPool and MaxPool.
 class PoolGradient final : public NodeGradient {
  public:
@@ -168,10 +178,11 @@ OPKIT_NODE_GRADIENT(GlobalMaxPool) {
 
 }  // namespace detail
 
-// The base of the kernels of the pools.
-class PoolOpBase : public StandardOperator {
+// The base of the kernels of the pools. PoolOpBase is the base on the CPU.
+template <class Context>
+class PoolOperatorOn : public StandardOperatorOn<Context> {
  public:
-  using StandardOperator::StandardOperator;
+  using StandardOperatorOn<Context>::StandardOperatorOn;
 
  protected:
   // Returns the windows along each spatial axis. The input's shape must have passed inference.
@@ -198,8 +209,9 @@ class PoolOpBase : public StandardOperator {
     });
   }
 
-  const WindowAttributes attributes_{def()};
+  const WindowAttributes attributes_{this->def()};
 };
+using PoolOpBase = PoolOperatorOn<CPUContext>;
 
 // The base of the kernels of AveragePool.
 class AveragePoolOpBase : public PoolOpBase {
@@ -213,10 +225,8 @@ class AveragePoolOpBase : public PoolOpBase {
     int64_t count = 1;
     for (size_t axis = axes.size(); axis-- > 0;) {
       const WindowAxis& along = axes[axis];
-      const int64_t index = o % along.output;
+      count *= along.Divisor(o % along.output, count_include_pad_);
       o /= along.output;
-      count *= count_include_pad_ ? along.CountWithPads(index)
-                                  : along.KernelEnd(index) - along.KernelBegin(index);
     }
     return count;
   }
@@ -257,8 +267,7 @@ class LpPoolOp final : public PoolOpBase {
  public:
   LpPoolOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : PoolOpBase(def, ws, config) {
-    if (p_ < 1)
-      Throw(ErrorCode::kInvalidArgument, "LpPool: p is ", p_, ", expected a number from 1 on");
+    detail::CheckNormExponent(type(), p_);
   }
   bool RunOnDevice() override {
     return Visit<FloatTypes>([&]<class T>() {
@@ -289,12 +298,13 @@ class LpPoolOp final : public PoolOpBase {
 };
 
 // The base of the kernels of MaxPool. The second output holds the index in X of each largest
-// element.
-class MaxPoolOpBase : public PoolOpBase {
+// element. MaxPoolOpBase is the base on the CPU.
+template <class Context>
+class MaxPoolOn : public PoolOperatorOn<Context> {
  public:
-  MaxPoolOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : PoolOpBase(def, ws, config) {
-    const auto order = GetSingleArgument<int64_t>("storage_order");
+  MaxPoolOn(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : PoolOperatorOn<Context>(def, ws, config) {
+    const auto order = this->template GetSingleArgument<int64_t>("storage_order");
     if (order != 0 && order != 1)
       Throw(ErrorCode::kInvalidArgument, "MaxPool: storage_order is ", order,
             ", expected 0 (row-major) or 1 (column-major)");
@@ -317,6 +327,7 @@ class MaxPoolOpBase : public PoolOpBase {
 
   bool column_major_ = false;
 };
+using MaxPoolOpBase = MaxPoolOn<CPUContext>;
 
 class MaxPoolOp final : public MaxPoolOpBase {
  public:
@@ -385,7 +396,7 @@ class PoolGradientOp final : public AveragePoolOpBase {
   }
 
  private:
-  enum class Function : uint8_t { kAveragePool, kLpPool, kMaxPool };
+  using Function = detail::PoolFunction;
 
   // Adds the gradient `dy` of one window.
   template <class T>
@@ -446,9 +457,7 @@ class GlobalLpPoolOp final : public StandardOperator {
  public:
   GlobalLpPoolOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : StandardOperator(def, ws, config) {
-    if (p_ < 1)
-      Throw(ErrorCode::kInvalidArgument, "GlobalLpPool: p is ", p_,
-            ", expected a number from 1 on");
+    detail::CheckNormExponent(type(), p_);
   }
   bool RunOnDevice() override {
     return Visit<FloatTypes>([&]<class T>() {

@@ -89,13 +89,23 @@ class HardmaxOp final : public AxisOperator {
   }
 };
 
-class LpNormalizationOp final : public AxisOperator {
+// The base of the kernels of LpNormalization.
+template <class Context>
+class LpNormalizationOn : public AxisOperatorOn<Context> {
  public:
-  LpNormalizationOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : AxisOperator(def, ws, config) {
+  LpNormalizationOn(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : AxisOperatorOn<Context>(def, ws, config) {
     if (p_ != 1 && p_ != 2)
       Throw(ErrorCode::kInvalidArgument, "LpNormalization: p is ", p_, ", expected 1 or 2");
   }
+
+ protected:
+  const int64_t p_ = this->template GetSingleArgument<int64_t>("p");
+};
+
+class LpNormalizationOp final : public LpNormalizationOn<CPUContext> {
+ public:
+  using LpNormalizationOn<CPUContext>::LpNormalizationOn;
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
     Tensor* y = InferredOutput(0);
@@ -118,9 +128,6 @@ class LpNormalizationOp final : public AxisOperator {
       }
     });
   }
-
- private:
-  const int64_t p_ = GetSingleArgument<int64_t>("p");
 };
 
 class RMSNormalizationOp final : public AxisOperator {

@@ -37,18 +37,20 @@ inline Dims NormalizeAxes(std::vector<int64_t> axes, int rank, std::string_view 
   return axes;
 }
 
-// The base of operators with the attribute `axis`.
-class AxisOperator : public StandardOperator {
+// The base of operators with the attribute `axis`. AxisOperator is the base on the CPU.
+template <class Context>
+class AxisOperatorOn : public StandardOperatorOn<Context> {
  public:
-  using StandardOperator::StandardOperator;
+  using StandardOperatorOn<Context>::StandardOperatorOn;
 
  protected:
   // Returns the attribute as a number in [0, rank). Throws kOutOfRange for any other axis.
-  int Axis(int rank) const { return NormalizeAxis(axis_, rank, type()); }
+  int Axis(int rank) const { return NormalizeAxis(axis_, rank, this->type()); }
 
  private:
-  const int64_t axis_ = GetSingleArgument<int64_t>("axis");
+  const int64_t axis_ = this->template GetSingleArgument<int64_t>("axis");
 };
+using AxisOperator = AxisOperatorOn<CPUContext>;
 
 // A dense tensor viewed as [outer, extent, inner] around one of its axes: element (o, i, n) is at
 // (o * extent + i) * inner + n.
@@ -60,8 +62,10 @@ struct AxisSplit {
         extent(shape[axis]),
         inner(shape.NumelBetween(axis + 1, shape.rank())) {}
   // Number of rows along the axis, and the offset of a row's first element, in elements.
-  int64_t rows() const { return outer * inner; }
-  int64_t Begin(int64_t row) const { return row / inner * extent * inner + row % inner; }
+  OPKIT_HOST_DEVICE int64_t rows() const { return outer * inner; }
+  OPKIT_HOST_DEVICE int64_t Begin(int64_t row) const {
+    return row / inner * extent * inner + row % inner;
+  }
 };
 
 }}  // namespace opkit

@@ -10,11 +10,11 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// double for floating-point T; the unsigned type of the same size for integers, whose sums wrap
+// Real for floating-point T; the unsigned type of the same size for integers, whose sums wrap
 // around like the integers themselves.
-template <class T>
+template <class T, class Real = double>
 using SumType = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
-                                            std::type_identity<double>>::type;
+                                            std::type_identity<Real>>::type;
 
 template <class T>
 SumType<T> ToSum(T value) {
@@ -25,7 +25,7 @@ SumType<T> ToSum(T value) {
 // type is rounded to float first. A real number for an integral T is rounded towards zero and
 // clamped to the range of T.
 template <class T, class Result>
-T ElementOfSum(Result result) {
+OPKIT_HOST_DEVICE T ElementOfSum(Result result) {
   if constexpr (std::is_integral_v<T> && std::is_same_v<Result, double>) {
     using Limits = std::numeric_limits<T>;
     if (result >= static_cast<double>((Limits::max)())) return (Limits::max)();

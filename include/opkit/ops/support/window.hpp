@@ -16,21 +16,27 @@ struct WindowAxis {
   int64_t stride = 1, dilation = 1, pad_begin = 0, pad_end = 0;
 
   // Returns the extent of a window, including the gaps of its dilation.
-  int64_t extent() const { return (kernel - 1) * dilation + 1; }
-  int64_t Start(int64_t o) const { return o * stride - pad_begin; }
+  OPKIT_HOST_DEVICE int64_t extent() const { return (kernel - 1) * dilation + 1; }
+  OPKIT_HOST_DEVICE int64_t Start(int64_t o) const { return o * stride - pad_begin; }
   // Elements [KernelBegin, KernelEnd) of window o are in the input, not in pads.
-  int64_t KernelBegin(int64_t o) const {
+  OPKIT_HOST_DEVICE int64_t KernelBegin(int64_t o) const {
     const int64_t before = -Start(o);
     return before <= 0 ? 0 : (std::min)(kernel, (before + dilation - 1) / dilation);
   }
-  int64_t KernelEnd(int64_t o) const { return KernelEndBefore(o, input); }
-  int64_t KernelEndBefore(int64_t o, int64_t end) const {
+  OPKIT_HOST_DEVICE int64_t KernelEnd(int64_t o) const { return KernelEndBefore(o, input); }
+  OPKIT_HOST_DEVICE int64_t KernelEndBefore(int64_t o, int64_t end) const {
     const int64_t room = end - Start(o);
     return room <= 0 ? 0 : (std::min)(kernel, (room - 1) / dilation + 1);
   }
   // Returns the number of elements of window o in the input and its pads. The number is below
   // `kernel` if ceil_mode adds the window and the window reaches past the end pad.
-  int64_t CountWithPads(int64_t o) const { return KernelEndBefore(o, input + pad_end); }
+  OPKIT_HOST_DEVICE int64_t CountWithPads(int64_t o) const {
+    return KernelEndBefore(o, input + pad_end);
+  }
+  // Returns the number of elements of window o that an average counts: with or without pads.
+  OPKIT_HOST_DEVICE int64_t Divisor(int64_t o, bool with_pads) const {
+    return with_pads ? CountWithPads(o) : KernelEnd(o) - KernelBegin(o);
+  }
   // Windows [InteriorBegin, InteriorEnd) touch no pad.
   int64_t InteriorBegin() const { return (std::min)(output, (pad_begin + stride - 1) / stride); }
   int64_t InteriorEnd() const {
