@@ -8,21 +8,20 @@ namespace element_sum_test { namespace {
 
 using opkit::detail::ElementOfSum;
 using opkit::detail::SumType;
-using opkit::detail::ToSum;
 
 TEST_CASE("floating-point numbers are summed in double and rounded once") {
   SumType<float> sum = 0;
-  for (int i = 0; i < 10; ++i) sum += ToSum(1e8f);
-  sum += ToSum(1.f);
+  for (int i = 0; i < 10; ++i) sum += SumType<float>(1e8f);
+  sum += SumType<float>(1.f);
   sum -= 1e9;
   CHECK(ElementOfSum<float>(sum) == 1);
   CHECK(static_cast<float>(ElementOfSum<opkit::float16>(2.5)) == 2.5f);
 }
 
 TEST_CASE("sums of integers wrap around") {
-  const SumType<int32_t> sum = ToSum(INT32_MAX) + ToSum(int32_t{1});
+  const SumType<int32_t> sum = SumType<int32_t>(INT32_MAX) + SumType<int32_t>(1);
   CHECK(ElementOfSum<int32_t>(sum) == INT32_MIN);
-  const auto small = static_cast<SumType<int8_t>>(ToSum(int8_t{127}) + ToSum(int8_t{1}));
+  const auto small = static_cast<SumType<int8_t>>(SumType<int8_t>(127) + SumType<int8_t>(1));
   CHECK(ElementOfSum<int8_t>(small) == -128);
 }
 

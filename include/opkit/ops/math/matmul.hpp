@@ -11,43 +11,58 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+// The batches of a MatMul's tensors: their axes except the last two. The shapes must have passed
+// inference.
+struct MatMulBatch {
+  Shape a, b, y;
+  Dims step_a, step_b;  // in matrices, along the axes of y
+
+  MatMulBatch(const Shape& of_a, const Shape& of_b)
+      : a(Of(of_a)),
+        b(Of(of_b)),
+        y(BroadcastShape(a, b).ToShape()),
+        step_a(BroadcastStrides(a, y)),
+        step_b(BroadcastStrides(b, y)) {}
+
+ private:
+  static Shape Of(const Shape& shape) {
+    return Shape(shape.data(), static_cast<size_t>(shape.rank() > 2 ? shape.rank() - 2 : 0));
+  }
+};
+
 // The matrix products [m, k] x [k, n] of a MatMul. The shapes must have passed inference. A vector
 // is a row on the left and a column on the right.
-struct MatMulSizes {
+struct MatMulExtents {
+  int64_t m = 1, n = 1, k = 0;
+
+  MatMulExtents() = default;
+  MatMulExtents(const Shape& a, const Shape& b)
+      : m(a.rank() > 1 ? a.dim(-2) : 1), n(b.rank() > 1 ? b.dim(-1) : 1), k(a.dim(-1)) {}
+};
+struct MatMulSizes : MatMulExtents {
   // One product: matrix number `a` of A times matrix number `b` of B.
   struct Product {
     int64_t a, b;
   };
-  int64_t m = 1, n = 1, k = 0;
   std::vector<Product> products;
   bool a_repeats = false, b_repeats = false;  // a matrix is a factor of more than one product
 
   MatMulSizes() = default;
-  MatMulSizes(const Shape& a, const Shape& b) {
-    m = a.rank() > 1 ? a.dim(-2) : 1;
-    n = b.rank() > 1 ? b.dim(-1) : 1;
-    k = a.dim(-1);
-    const Shape batch_a = Batch(a), batch_b = Batch(b);
-    const Shape batch = BroadcastShape(batch_a, batch_b).ToShape();
-    const Dims step_a = BroadcastStrides(batch_a, batch), step_b = BroadcastStrides(batch_b, batch);
-    Dims index = step_a;
+  MatMulSizes(const Shape& a, const Shape& b) : MatMulExtents(a, b) {
+    const MatMulBatch batch(a, b);
+    Dims index = batch.step_a;
     for (int i = 0; i < index.size(); ++i) index[i] = 0;
-    for (int64_t left = batch.numel(); left > 0; --left) {
+    for (int64_t left = batch.y.numel(); left > 0; --left) {
       Product product{0, 0};
       for (int i = 0; i < index.size(); ++i) {
-        product.a += index[i] * step_a[i];
-        product.b += index[i] * step_b[i];
+        product.a += index[i] * batch.step_a[i];
+        product.b += index[i] * batch.step_b[i];
       }
       products.push_back(product);
-      for (int i = index.size() - 1; i >= 0 && ++index[i] == batch[i]; --i) index[i] = 0;
+      for (int i = index.size() - 1; i >= 0 && ++index[i] == batch.y[i]; --i) index[i] = 0;
     }
-    a_repeats = batch_a.numel() < batch.numel();
-    b_repeats = batch_b.numel() < batch.numel();
-  }
-
- private:
-  static Shape Batch(const Shape& shape) {
-    return Shape(shape.data(), static_cast<size_t>(shape.rank() > 2 ? shape.rank() - 2 : 0));
+    a_repeats = batch.a.numel() < batch.y.numel();
+    b_repeats = batch.b.numel() < batch.y.numel();
   }
 };
 
@@ -60,11 +75,12 @@ struct MatrixLine {
   const T* data;
   int64_t at, step;
 };
-template <class T>
-SumType<T> DotProduct(int64_t count, const MatrixLine<T>& x, const MatrixLine<T>& y) {
-  SumType<T> sum = 0;
+template <class T, class Sum = SumType<T>>
+OPKIT_HOST_DEVICE Sum DotProduct(int64_t count, const MatrixLine<T>& x, const MatrixLine<T>& y) {
+  Sum sum = 0;
   for (int64_t i = 0; i < count; ++i)
-    sum += ToSum(x.data[x.at + i * x.step]) * ToSum(y.data[y.at + i * y.step]);
+    sum +=
+        static_cast<Sum>(x.data[x.at + i * x.step]) * static_cast<Sum>(y.data[y.at + i * y.step]);
   return sum;
 }
 
@@ -108,6 +124,23 @@ struct GemmAttributes {
   float alpha, beta;
   bool trans_a, trans_b;
 };
+
+// Returns alpha * sum + beta * c as an element of T. A null `c` is left out.
+template <class T, class Sum>
+OPKIT_HOST_DEVICE T GemmElement(Sum sum, float alpha, float beta, const T* c) {
+  if constexpr (std::is_integral_v<T>) {
+    if (alpha == 1 && (!c || beta == 1))
+      return static_cast<T>(c ? sum + static_cast<Sum>(*c) : sum);
+    // Scaled integers are computed as real numbers.
+    const double real = static_cast<double>(alpha) * static_cast<double>(static_cast<T>(sum)) +
+                        (c ? static_cast<double>(beta) * static_cast<double>(*c) : 0);
+    return ElementOfSum<T>(real);
+  } else {
+    sum *= static_cast<Sum>(alpha);
+    if (c) sum += static_cast<Sum>(beta) * static_cast<Sum>(*c);
+    return ElementOfSum<T>(sum);
+  }
+}
 
 inline void InferGemm(InferenceContext& c) {
   const DType dtype = ExpectSameDType(c);
@@ -215,28 +248,10 @@ class GemmOp final : public GemmOpBase {
           const auto sum = detail::DotProduct<T>(
               gemm_.alpha == 0 ? 0 : k, {left, i * a_row, a_inner}, {right, j * b_column, b_inner});
           const T* c = bias ? bias + i * step[0] + j * step[1] : nullptr;
-          out[i * n + j] = Combine<T>(sum, c);
+          out[i * n + j] = detail::GemmElement<T>(sum, gemm_.alpha, gemm_.beta, c);
         }
       });
     });
-  }
-
- private:
-  template <class T>
-  T Combine(detail::SumType<T> sum, const T* c) const {
-    if constexpr (std::is_integral_v<T>) {
-      if (gemm_.alpha == 1 && (!c || gemm_.beta == 1))
-        return static_cast<T>(c ? sum + detail::ToSum(*c) : sum);
-      // Scaled integers are computed as real numbers.
-      const double real =
-          static_cast<double>(gemm_.alpha) * static_cast<double>(static_cast<T>(sum)) +
-          (c ? static_cast<double>(gemm_.beta) * static_cast<double>(*c) : 0);
-      return detail::ElementOfSum<T>(real);
-    } else {
-      sum *= static_cast<double>(gemm_.alpha);
-      if (c) sum += static_cast<double>(gemm_.beta) * static_cast<double>(*c);
-      return detail::ElementOfSum<T>(sum);
-    }
   }
 };
 

@@ -16,11 +16,6 @@ template <class T, class Real = double>
 using SumType = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
                                             std::type_identity<Real>>::type;
 
-template <class T>
-SumType<T> ToSum(T value) {
-  return static_cast<SumType<T>>(value);
-}
-
 // Converts a result to T. To a floating-point T it is rounded, except that a double for a 16-bit
 // type is rounded to float first. A real number for an integral T is rounded towards zero and
 // clamped to the range of T.

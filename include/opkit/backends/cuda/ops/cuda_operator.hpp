@@ -56,10 +56,11 @@ std::vector<KernelConfig> ProposeTypes(const KernelQuery& query) {
 
 }}  // namespace opkit
 
-// Registers the kernel of an operator for the backend "cuda". The class comes last, so that it may
-// contain commas.
-#define OPKIT_CUDA_OPERATOR(name, ...)                                                       \
-  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCUDA, name, ::opkit::kCUDABackend, kDefault, \
-                          __VA_ARGS__)
+// Registers the kernel of an operator for a backend of CUDA, and for the backend "cuda". The class
+// comes last, so that it may contain commas.
+#define OPKIT_CUDA_OPERATOR_OF(backend, name, ...) \
+  OPKIT_REGISTER_OPERATOR(::opkit::DeviceType::kCUDA, name, backend, kDefault, __VA_ARGS__)
+#define OPKIT_CUDA_OPERATOR(name, ...) \
+  OPKIT_CUDA_OPERATOR_OF(::opkit::kCUDABackend, name, __VA_ARGS__)
 
 #endif  // OPKIT_BACKENDS_CUDA_OPS_CUDA_OPERATOR_HPP_

@@ -1,0 +1,222 @@
+// MatMul and Gemm of the backend "cublas": float32, with TF32 off, float64, float16 and bfloat16,
+// whose sums are in float32.
+#ifndef OPKIT_BACKENDS_CUDA_LIBRARIES_CUBLAS_MATMUL_HPP_
+#define OPKIT_BACKENDS_CUDA_LIBRARIES_CUBLAS_MATMUL_HPP_
+
+#include "opkit/backends/cuda/libraries/cublas.hpp"
+#include "opkit/backends/cuda/ops/broadcast_index.hpp"
+#include "opkit/backends/cuda/ops/sum_type.hpp"
+#include "opkit/ops/math/matmul.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// y = beta * C, broadcast to y; 0 with a null `c`.
+template <class T>
+struct ScaledBroadcastLoop {
+  const T* c;
+  T* y;
+  BroadcastIndex index;
+  float beta;
+  OPKIT_DEVICE void operator()(int64_t i) const {
+    int64_t from = 0;
+    index.Find<1>(i, &from);
+    y[i] =
+        static_cast<T>(c ? static_cast<CUDASumType<T>>(beta) * static_cast<CUDASumType<T>>(c[from])
+                         : CUDASumType<T>(0));
+  }
+};
+
+// A batch of products A' B', in which each matrix of Y has its own A and B, as cuBLASLt computes
+// it: products at equal distances in one call, all others in several.
+struct CublasBatch {
+  CublasExtents extents;  // of a call
+  BroadcastIndex calls;   // the first matrices of A and B of each call
+
+  // `batch` has the steps of A and B, in matrices.
+  CublasBatch(const CublasExtents& one, const Shape& batch, const Dims& step_a, const Dims& step_b)
+      : extents(one), calls(BroadcastIndex::Of(batch, {step_a, step_b})) {
+    if (calls.axes == 0) return;
+    const int last = --calls.axes;
+    const int64_t count = calls.extents[last];
+    const int64_t matrices_a = calls.strides[0][last], matrices_b = calls.strides[1][last];
+    calls.size /= count;
+    // The rows of consecutive matrices are the rows of one.
+    const bool is_tall = matrices_a == 1 && matrices_b == 0 && !one.trans_a;
+    if (is_tall) {
+      extents.m *= count;
+    } else {
+      extents.batch = count;
+      extents.stride_a = matrices_a * one.m * one.k;
+      extents.stride_b = matrices_b * one.n * one.k;
+    }
+  }
+
+  // Issues all products of tensors with these first elements.
+  template <class Scratch>
+  void Run(CUDAContext& context, CublasProduct& product, const void* a, const void* b, void* y,
+           int64_t one_a, int64_t one_b, Scratch scratch) const {
+    const auto size = static_cast<int64_t>(BitSize(extents.dtype) / 8);
+    const auto at = [size](const void* first, int64_t element) {
+      return static_cast<char*>(const_cast<void*>(first)) + element * size;
+    };
+    for (int64_t call = 0; call < calls.size; ++call) {
+      int64_t from[2];
+      calls.Find<2>(call, from);
+      void* const d = at(y, call * extents.batch * extents.m * extents.n);
+      product.Run(context, extents, {at(a, from[0] * one_a), at(b, from[1] * one_b), nullptr, d},
+                  scratch);
+    }
+  }
+};
+
+}  // namespace detail
+
+// The base of the kernels on cuBLASLt.
+class CublasOperator : public CUDAStandardOperator {
+ public:
+  using CUDAStandardOperator::CUDAStandardOperator;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    std::vector<KernelConfig> configs = ProposeTypes<FloatTypes>(query);
+    configs[0].scratch_bytes = detail::kCublasScratch;
+    return configs;
+  }
+
+ protected:
+  void RequireFloats() const {
+    RequireDTypes(*this, kCublasBackend,
+                  {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16});
+  }
+  auto Workspace() {
+    return [this] { return Scratch(detail::kCublasScratch); };
+  }
+  // Sets y = beta * C, broadcast; to 0 without C.
+  void SetTo(Tensor& y, const Tensor* c, float beta) {
+    const Dims none(std::vector<int64_t>(static_cast<size_t>(y.shape().rank()), 0));
+    Visit<FloatTypes>([&]<class T>() {
+      ParallelFor(context_, y.numel(),
+                  detail::ScaledBroadcastLoop<T>{
+                      c ? c->data<T>() : nullptr, y.mutable_data<T>(),
+                      detail::BroadcastIndex::Of(
+                          y.shape(), {c ? BroadcastStrides(c->shape(), y.shape()) : none}),
+                      beta});
+    });
+  }
+  detail::CublasProduct product_;
+};
+
+class CublasMatMulOp final : public CublasOperator {
+ public:
+  using CublasOperator::CublasOperator;
+
+  bool RunOnDevice() override {
+    const Tensor &a = DenseInput(0), &b = DenseInput(1);
+    Tensor* y = InferredOutput(0);
+    RequireFloats();
+    if (y->numel() == 0) return true;
+    const auto [m, n, k] = MatMulExtents(a.shape(), b.shape());
+    if (k == 0) return SetTo(*y, nullptr, 0), true;
+    const MatMulBatch batch(a.shape(), b.shape());
+    const detail::CublasBatch products({a.dtype(), m, n, k}, batch.y, batch.step_a, batch.step_b);
+    products.Run(context_, product_, a.raw_data(), b.raw_data(), y->raw_mutable_data(), m * k,
+                 k * n, Workspace());
+    return true;
+  }
+};
+
+// Computes dA = dY B^T or dB = A^T dY.
+class CublasMatMulGradientOp final : public CublasOperator {
+ public:
+  using CublasOperator::CublasOperator;
+
+  static std::vector<KernelConfig> Propose(const KernelQuery& query) {
+    for (size_t i = 1; i < 3; ++i)
+      if (!query.inputs[i].shape.is_known())
+        throw UnsupportedOperatorFeature(StrCat("the shape of input ", i, " is not known yet"));
+    RequireOneProduct(
+        query.def.args().Get<int64_t>("of", 0) != 0,
+        MatMulBatch(query.inputs[1].shape.ToShape(), query.inputs[2].shape.ToShape()));
+    return CublasOperator::Propose(query);
+  }
+  bool RunOnDevice() override {
+    const Tensor &dy = DenseInput(0), &a = DenseInput(1), &b = DenseInput(2);
+    Tensor* dx = InferredOutput(0);
+    RequireFloats();
+    const MatMulBatch batch(a.shape(), b.shape());
+    RequireOneProduct(of_b_, batch);
+    if (dx->numel() == 0) return true;
+    const auto [m, n, k] = MatMulExtents(a.shape(), b.shape());
+    if (dy.numel() == 0) return SetTo(*dx, nullptr, 0), true;
+    const Dims all = BroadcastStrides(batch.y, batch.y);
+    if (!of_b_) {
+      const detail::CublasBatch products({dy.dtype(), m, k, n, false, true}, batch.y, all,
+                                         batch.step_b);
+      products.Run(context_, product_, dy.raw_data(), b.raw_data(), dx->raw_mutable_data(), m * n,
+                   k * n, Workspace());
+    } else if (batch.b.numel() == 1) {
+      // The rows of all matrices of A, and those of dY, are the rows of one.
+      const detail::CublasBatch product({dy.dtype(), k, n, m * batch.y.numel(), true}, {}, {}, {});
+      product.Run(context_, product_, a.raw_data(), dy.raw_data(), dx->raw_mutable_data(), 0, 0,
+                  Workspace());
+    } else {
+      const detail::CublasBatch products({dy.dtype(), k, n, m, true}, batch.y, batch.step_a, all);
+      products.Run(context_, product_, a.raw_data(), dy.raw_data(), dx->raw_mutable_data(), m * k,
+                   m * n, Workspace());
+    }
+    return true;
+  }
+
+ private:
+  // Throws UnsupportedOperatorFeature if a matrix of the gradient is the sum of several products.
+  static void RequireOneProduct(bool of_b, const MatMulBatch& batch) {
+    const int64_t products = batch.y.numel();
+    if ((of_b ? batch.b : batch.a).numel() == products) return;
+    if (of_b && batch.b.numel() == 1 && batch.a.numel() == products) return;
+    throw UnsupportedOperatorFeature("it does not add the gradients of a factor that is broadcast");
+  }
+
+  const bool of_b_ = GetSingleArgument<int64_t>("of") != 0;
+};
+
+class CublasGemmOp final : public CublasOperator {
+ public:
+  using CublasOperator::CublasOperator;
+
+  bool RunOnDevice() override {
+    const Tensor &a = DenseInput(0), &b = DenseInput(1);
+    Tensor* y = InferredOutput(0);
+    RequireFloats();
+    if (y->numel() == 0) return true;
+    const auto& [alpha, beta, trans_a, trans_b] = gemm_;
+    const Tensor* c = HasInput(2) && beta != 0 ? &DenseInput(2) : nullptr;
+    const int64_t n = y->dim(1), k = a.dim(trans_a ? 0 : 1);
+    if (k == 0 || alpha == 0) return SetTo(*y, c, beta), true;
+    detail::CublasExtents extents{a.dtype(), y->dim(0), n, k, trans_a, trans_b};
+    detail::CublasOperands operands{a.raw_data(), b.raw_data(), nullptr, y->raw_mutable_data()};
+    operands.alpha = alpha;
+    const bool is_row = c && c->numel() == n && c->shape().rank() > 0 && c->shape().dim(-1) == n;
+    if (is_row && beta == 1 && a.dtype() != DType::kFloat64) {
+      extents.epilogue = CUBLASLT_EPILOGUE_BIAS;
+      operands.bias = c->raw_data();
+    } else if (c) {
+      const bool is_whole = c->shape() == y->shape();
+      if (!is_whole) SetTo(*y, c, 1);
+      operands.c = is_whole ? c->raw_data() : operands.d;
+      operands.beta = beta;
+    }
+    product_.Run(context_, extents, operands, Workspace());
+    return true;
+  }
+
+ private:
+  const detail::GemmAttributes gemm_{def()};
+};
+
+OPKIT_CUDA_OPERATOR_OF(kCublasBackend, MatMul, CublasMatMulOp);
+OPKIT_CUDA_OPERATOR_OF(kCublasBackend, MatMulGradient, CublasMatMulGradientOp);
+OPKIT_CUDA_OPERATOR_OF(kCublasBackend, Gemm, CublasGemmOp);
+
+}}  // namespace opkit
+
+#endif  // OPKIT_BACKENDS_CUDA_LIBRARIES_CUBLAS_MATMUL_HPP_

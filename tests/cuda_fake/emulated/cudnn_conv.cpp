@@ -1,0 +1,1 @@
+#include "opkit/backends/cuda/libraries/cudnn_conv.hpp"

@@ -1,0 +1,34 @@
+// The fake cuBLASLt and the fake cuDNN, as tests see and set them. Both compute with plain loops on
+// the streams of the fake runtime, and abort with a message if an argument is wrong.
+#ifndef OPKIT_TESTS_CUDA_FAKE_FAKE_LIBRARIES_HPP_
+#define OPKIT_TESTS_CUDA_FAKE_FAKE_LIBRARIES_HPP_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fake {
+
+// The extents of a call of cublasLtMatmul, as row-major matrices have them.
+struct CublasCall {
+  int64_t m, n, k, batch;
+  bool bias;
+  bool operator==(const CublasCall&) const = default;
+};
+std::vector<CublasCall> TakeCublasCalls();  // since the last call of this function
+void FailCublas(int status);                // what cublasLtMatmul returns; 0: it computes
+void OfferCublasAlgorithms(bool offer);     // false: the heuristic finds none
+
+// A call of cuDNN: "forward", "backward data" or "backward filter".
+struct CudnnCall {
+  std::string name;
+  int groups;
+  bool operator==(const CudnnCall&) const = default;
+};
+std::vector<CudnnCall> TakeCudnnCalls();  // since the last call of this function
+void FailCudnn(int status);               // what convolutions return; 0: they compute
+void OfferCudnnAlgorithms(bool offer);    // false: the heuristics find none
+
+}  // namespace fake
+
+#endif  // OPKIT_TESTS_CUDA_FAKE_FAKE_LIBRARIES_HPP_

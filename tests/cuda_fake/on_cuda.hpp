@@ -1,0 +1,60 @@
+// Runs a node with the kernels of CUDA's backends and compares it with the CPU's reference kernel.
+#ifndef OPKIT_TESTS_CUDA_FAKE_ON_CUDA_HPP_
+#define OPKIT_TESTS_CUDA_FAKE_ON_CUDA_HPP_
+
+#include <doctest/doctest.h>
+
+#include "opkit/backends/cuda/context.hpp"
+#include "opkit/op/invoke.hpp"
+#include "support/backends.hpp"
+#include "support/compare.hpp"
+
+inline constexpr opkit::Device kCuda0{opkit::DeviceType::kCUDA, 0};
+
+inline opkit::Tensor OnCuda(const opkit::Tensor& tensor) {
+  if (tensor.dtype() == opkit::DType::kUndefined) return tensor;  // an input that is left out
+  opkit::Tensor out(kCuda0);
+  opkit::Copy(tensor, &out);
+  return out;
+}
+// Returns a tensor of small integers, whose products and sums are exact in every type.
+inline opkit::Tensor SmallIntegers(const opkit::Shape& shape, opkit::DType dtype, int seed = 0) {
+  opkit::Tensor out(shape, dtype);
+  opkit::DispatchDType<float, double, opkit::float16, opkit::bfloat16, int32_t, int64_t>(
+      dtype, [&]<class T>() {
+        for (int64_t i = 0; i < out.numel(); ++i)
+          out.mutable_data<T>()[i] = static_cast<T>(static_cast<float>((i * 7 + seed) % 5 - 2));
+      });
+  return out;
+}
+// Returns the outputs of a node that runs on the device.
+inline std::vector<opkit::Tensor> RunOnCuda(const std::string& backend, const std::string& op,
+                                            const std::vector<opkit::Tensor>& inputs,
+                                            const opkit::Arguments& args = {}) {
+  std::vector<opkit::Tensor> on_cuda;
+  for (const opkit::Tensor& input : inputs) on_cuda.push_back(OnCuda(input));
+  return opkit::Invoke(op, on_cuda, args,
+                       {.device = kCuda0, .backends = backend, .backend_need = opkit::kRequired});
+}
+// Checks that the first output is equal to that of the reference kernel.
+inline void CheckOnCuda(const std::string& backend, const std::string& op,
+                        const std::vector<opkit::Tensor>& inputs,
+                        const opkit::Arguments& args = {}) {
+  std::string node = backend + ": " + op + " of";
+  for (const opkit::Tensor& input : inputs) node += " " + ToString(input);
+  for (const auto& arg : args) node += ", " + arg.name + " " + ToString(arg.value);
+  INFO(node);
+  const auto expected = opkit::Invoke(op, inputs, args, {.backends = "reference"});
+  const auto found = RunOnCuda(backend, op, inputs, args);
+  CHECK(Difference(OnHost(found[0]), expected[0], {.rtol = 0, .atol = 0}) == "");
+}
+// Returns the backends of CUDA in this program that have a kernel of the operator.
+inline std::vector<std::string> CudaBackendsOf(const std::string& op) {
+  std::vector<std::string> out;
+  for (const auto& [backend, operators] : OperatorsByBackend())
+    if (backend.device == opkit::DeviceType::kCUDA && operators.contains(op))
+      out.push_back(backend.name);
+  return out;
+}
+
+#endif  // OPKIT_TESTS_CUDA_FAKE_ON_CUDA_HPP_
