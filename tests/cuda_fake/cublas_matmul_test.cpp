@@ -2,6 +2,8 @@
 
 #include "fake_libraries.hpp"
 #include "on_cuda.hpp"
+#include "opkit/backends/cuda/ops/elementwise.hpp"
+#include "opkit/graph/executor.hpp"
 
 namespace cublas_matmul_test {
 using namespace opkit;
@@ -41,6 +43,30 @@ TEST_CASE("a row C is added in the epilogue of Gemm, except for float64 and othe
   const auto doubles = [](const Shape& shape) { return SmallIntegers(shape, DType::kFloat64); };
   CHECK(CallsOf("Gemm", {doubles({2, 3}), doubles({3, 4}), doubles({4})}) ==
         Calls{{2, 4, 3, 1, false}});
+}
+
+TEST_CASE("a plan adds a row in the epilogue of the product before it") {
+  const PreferredBackend preferred({DeviceType::kCUDA, "cublas"});
+  const auto run = [&](const Tensor& a, const Tensor& c, const Shape& of_b) {
+    const Tensor b = Integers(of_b);
+    Graph graph;
+    for (const auto& [name, input] : {std::pair{"a", &a}, {"b", &b}, {"c", &c}})
+      graph.AddInput(name, input->dtype(), input->shape());
+    graph.AddNode(OperatorDef("MatMul", {"a", "b"}, {"product"}));
+    graph.AddNode(OperatorDef("Add", {"c", "product"}, {"y"}));
+    graph.AddOutput("y");
+    Executor executor(Compile(graph, preferred.options()));
+    fake::TakeCublasCalls();
+    const NamedTensors found = executor.Run({{"a", a}, {"b", b}, {"c", c}});
+    const Tensor expected = Invoke("Add", {c, Invoke("MatMul", {a, b})[0]})[0];
+    CHECK(Difference(OnHost(found.Get("y")), expected, {}) == "");
+    return fake::TakeCublasCalls();
+  };
+  CHECK(run(Integers({2, 3}), Integers({4}), {3, 4}) == Calls{{2, 4, 3, 1, true}});
+  CHECK(run(Integers({5, 2, 3}), Integers({1, 4}), {3, 4}) == Calls{{10, 4, 3, 1, true}});
+  CHECK(run(Integers({2, 3}), Integers({2, 1}), {3, 4}) == Calls{{2, 4, 3, 1, false}});
+  CHECK(run(Integers({2, 3}), Integers({5, 1, 4}), {3, 4}) == Calls{{2, 4, 3, 1, false}});
+  CHECK(run(Integers({5, 2, 3}), Integers({4}), {5, 3, 4}) == Calls{{2, 4, 3, 5, false}});
 }
 
 TEST_CASE("the preparation of a product follows the shapes and addresses of its operands") {

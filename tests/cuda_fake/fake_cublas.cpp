@@ -41,7 +41,7 @@ struct Layout {
 };
 struct Preference {
   uint64_t kind, workspace;
-  uint32_t alignments[4];
+  uint32_t alignments[4], reductions;
 };
 struct Algo {
   uint64_t kind, problem, workspace;
@@ -271,7 +271,8 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference,
                                                      size_t size) {
   Require(preference && size == sizeof(*preference), "a preference of another size");
-  Write(preference, Preference{kPreference, 0, {256, 256, 256, 256}});
+  Write(preference,
+        Preference{kPreference, 0, {256, 256, 256, 256}, CUBLASLT_REDUCTION_SCHEME_MASK});
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
@@ -281,6 +282,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   const int operand = attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
   if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
     Take(&found.workspace, value, size, "a workspace size of another size");
+  else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+    Take(&found.reductions, value, size, "a mask of another size");
   else if (operand >= 0 && operand < 4)
     Take(&found.alignments[operand], value, size, "an alignment of another size");
   else
@@ -298,6 +301,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   Require(requested > 0 && results && found, "no place for algorithms");
   const Problem problem(desc, a, b, c, d);
   const auto preferred = Read<Preference>(preference, kPreference, "no preference");
+  Require(preferred.reductions == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+          "partial sums that may be rounded to 16 bits");
   *found = state().has_algorithms ? 1 : 0;
   Algo algo{kAlgo, problem.Number(), preferred.workspace < kWorkspace ? 0 : kWorkspace, {}, 1};
   std::memcpy(algo.alignments, preferred.alignments, sizeof(algo.alignments));

@@ -399,27 +399,5 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* a
                  of.Each([&](int64_t i, int64_t j, int64_t k) { add(i, k, j); });
                });
 }
-cudnnStatus_t cudnnAddTensor(cudnnHandle_t handle, const void* alpha,
-                             const cudnnTensorDescriptor_t a_desc, const void* a, const void* beta,
-                             const cudnnTensorDescriptor_t c_desc, void* c) {
-  Known(handle);
-  const cudnnTensorStruct bias = Known(a_desc), sum = Known(c_desc);
-  Require(bias.dtype == sum.dtype && bias.dims.size() == sum.dims.size(), "another bias");
-  for (size_t i = 0; i < bias.dims.size(); ++i)
-    Require(bias.dims[i] == (i == 1 ? sum.dims[1] : 1), "a bias that is not one of channels");
-  RequireMemory(a, bias.dtype, bias.dims, "the bias is not in device memory");
-  RequireMemory(c, sum.dtype, sum.dims, "the sum is not in device memory");
-  const opkit::DType factors =
-      sum.dtype == opkit::DType::kFloat64 ? opkit::DType::kFloat64 : opkit::DType::kFloat32;
-  Require(fake::Load(alpha, 0, factors) == 1 && fake::Load(beta, 0, factors) == 1,
-          "factors that the backend does not use");
-  fake::Enqueue(handle->stream, [=] {
-    const int64_t pixels = Count(sum.dims) / sum.dims[0] / sum.dims[1];
-    for (int64_t i = 0; i < Count(sum.dims); ++i)
-      fake::Store(c, i, sum.dtype,
-                  fake::Load(c, i, sum.dtype) + fake::Load(a, i / pixels % sum.dims[1], sum.dtype));
-  });
-  return CUDNN_STATUS_SUCCESS;
-}
 
 }  // extern "C"

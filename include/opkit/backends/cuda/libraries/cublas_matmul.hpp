@@ -6,6 +6,7 @@
 #include "opkit/backends/cuda/libraries/cublas.hpp"
 #include "opkit/backends/cuda/ops/broadcast_index.hpp"
 #include "opkit/backends/cuda/ops/sum_type.hpp"
+#include "opkit/graph/plan/fusion.hpp"
 #include "opkit/ops/math/matmul.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -32,6 +33,7 @@ struct ScaledBroadcastLoop {
 struct CublasBatch {
   CublasExtents extents;  // of a call
   BroadcastIndex calls;   // the first matrices of A and B of each call
+  const void* row = nullptr;
 
   // `batch` has the steps of A and B, in matrices.
   CublasBatch(const CublasExtents& one, const Shape& batch, const Dims& step_a, const Dims& step_b)
@@ -52,6 +54,12 @@ struct CublasBatch {
     }
   }
 
+  // Adds a row [n] to every row of the products, which one call computes.
+  void AddRow(const void* elements) {
+    OPKIT_ASSERT(calls.size == 1 && extents.batch == 1);
+    extents.epilogue = CUBLASLT_EPILOGUE_BIAS;
+    row = elements;
+  }
   // Issues all products of tensors with these first elements.
   template <class Scratch>
   void Run(CUDAContext& context, CublasProduct& product, const void* a, const void* b, void* y,
@@ -64,8 +72,8 @@ struct CublasBatch {
       int64_t from[2];
       calls.Find<2>(call, from);
       void* const d = at(y, call * extents.batch * extents.m * extents.n);
-      product.Run(context, extents, {at(a, from[0] * one_a), at(b, from[1] * one_b), nullptr, d},
-                  scratch);
+      product.Run(context, extents,
+                  {at(a, from[0] * one_a), at(b, from[1] * one_b), nullptr, d, row}, scratch);
     }
   }
 };
@@ -106,9 +114,31 @@ class CublasOperator : public CUDAStandardOperator {
   detail::CublasProduct product_;
 };
 
+// MatMul, and the Add of a row behind it, which plans fuse into the node "MatMulAddRow".
+
 class CublasMatMulOp final : public CublasOperator {
  public:
   using CublasOperator::CublasOperator;
+
+  // Fuses an Add of a row [n] behind a product of rows by one matrix.
+  static std::optional<FusedNode> Fuse(const FusionQuery& query) {
+    const OperatorDef &def = query.node.def, &next = query.next.def;
+    const TensorInfo &b = query.node.inputs[1], &y = query.node.outputs[0],
+                     &sum = query.next.outputs[0];
+    if (def.type() != "MatMul" || next.type() != "Add" || y.dtype == DType::kFloat64) return {};
+    const TensorInfo& row = query.next.inputs[1 - query.read];
+    for (const TensorInfo* info : {&b, &y, &sum, &row})
+      if (!info->shape.is_known() || info->dtype != y.dtype) return {};
+    const Shape c = row.shape.ToShape(), product = y.shape.ToShape();
+    const bool is_row = product.rank() > 1 && c.rank() > 0 && c.dim(-1) == product.dim(-1) &&
+                        c.numel() == product.dim(-1);
+    if (b.shape.rank() != 2 || !is_row || sum.shape.ToShape() != product) return {};
+    FusedNode made{def, query.config};
+    made.def.Type("MatMulAddRow").Input(next.inputs()[1 - query.read]);
+    made.def.mutable_outputs() = next.outputs();
+    made.config.inplace.clear();
+    return made;
+  }
 
   bool RunOnDevice() override {
     const Tensor &a = DenseInput(0), &b = DenseInput(1);
@@ -116,9 +146,11 @@ class CublasMatMulOp final : public CublasOperator {
     RequireFloats();
     if (y->numel() == 0) return true;
     const auto [m, n, k] = MatMulExtents(a.shape(), b.shape());
-    if (k == 0) return SetTo(*y, nullptr, 0), true;
+    const Tensor* row = InputSize() > 2 ? &DenseInput(2) : nullptr;
+    if (k == 0) return SetTo(*y, row, 1), true;
     const MatMulBatch batch(a.shape(), b.shape());
-    const detail::CublasBatch products({a.dtype(), m, n, k}, batch.y, batch.step_a, batch.step_b);
+    detail::CublasBatch products({a.dtype(), m, n, k}, batch.y, batch.step_a, batch.step_b);
+    if (row) products.AddRow(row->raw_data());
     products.Run(context_, product_, a.raw_data(), b.raw_data(), y->raw_mutable_data(), m * k,
                  k * n, Workspace());
     return true;
@@ -213,6 +245,18 @@ class CublasGemmOp final : public CublasOperator {
   const detail::GemmAttributes gemm_{def()};
 };
 
+OPKIT_OPERATOR_SCHEMA(MatMulAddRow)
+    .Doc("Y = A B + C, for a row C that is added to every row.")
+    .Private()
+    .NumInputs(3)
+    .NumOutputs(1)
+    .Input(0, "A", "[..., M, K]", FloatTypes::DTypes())
+    .Input(1, "B", "[K, N]", FloatTypes::DTypes())
+    .Input(2, "C", "[N], with leading axes of 1", FloatTypes::DTypes())
+    .Output(0, "Y", "[..., M, N]")
+    .Flops([](auto& c) { return detail::ProductFlops(c.output(0), c.input(0), -1); })
+    .Infer(&detail::InferMatMul);
+OPKIT_CUDA_OPERATOR_OF(kCublasBackend, MatMulAddRow, CublasMatMulOp);
 OPKIT_CUDA_OPERATOR_OF(kCublasBackend, MatMul, CublasMatMulOp);
 OPKIT_CUDA_OPERATOR_OF(kCublasBackend, MatMulGradient, CublasMatMulGradientOp);
 OPKIT_CUDA_OPERATOR_OF(kCublasBackend, Gemm, CublasGemmOp);

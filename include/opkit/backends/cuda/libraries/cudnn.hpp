@@ -83,7 +83,7 @@ class CudnnConvolution {
 
   int64_t scratch_bytes() const { return scratch_bytes_; }
 
-  // Issues the work on the handle's stream.
+  // Issues the work on the handle's stream. Does not add the bias.
   void Run(cudnnHandle_t handle, const ConvOperands& x, void* scratch) const {
     const auto bytes = static_cast<size_t>(scratch_bytes_);
     switch (result_) {
@@ -92,14 +92,14 @@ class CudnnConvolution {
                                            windows_, static_cast<cudnnConvolutionFwdAlgo_t>(algo_),
                                            scratch, bytes, Zero(), pixels_, x.result),
                    "cudnnConvolutionForward");
-        return AddBias(handle, x, pixels_);
+        return;
       case ConvTensor::kImage:
         CheckCudnn(cudnnConvolutionBackwardData(handle, One(), kernels_, x.kernels, pixels_,
                                                 x.pixels, windows_,
                                                 static_cast<cudnnConvolutionBwdDataAlgo_t>(algo_),
                                                 scratch, bytes, Zero(), image_, x.result),
                    "cudnnConvolutionBackwardData");
-        return AddBias(handle, x, image_);
+        return;
       case ConvTensor::kKernels:
         CheckCudnn(cudnnConvolutionBackwardFilter(
                        handle, One(), image_, x.image, pixels_, x.pixels, windows_,
@@ -149,8 +149,7 @@ class CudnnConvolution {
     const int channels = Narrow(groups * sizes.channels), outputs = Narrow(groups * sizes.outputs);
     const int batch = Narrow(sizes.batch);
     std::vector<int> image{batch, channels}, pixels{batch, outputs},
-        kernels{outputs, Narrow(sizes.channels)}, bias(axes.size() + 2, 1), pads, strides,
-        dilations;
+        kernels{outputs, Narrow(sizes.channels)}, pads, strides, dilations;
     for (const WindowAxis& axis : axes) {
       // cuDNN has the same pad at both ends. A larger pad at the end may reach no window.
       const int64_t room = axis.input + 2 * axis.pad_begin - axis.extent();
@@ -167,8 +166,6 @@ class CudnnConvolution {
     const cudnnDataType_t type = TypeOf(dtype);
     SetTensor(image_, type, image);
     SetTensor(pixels_, type, pixels);
-    bias[1] = result_ == ConvTensor::kImage ? channels : outputs;
-    SetTensor(bias_, type, bias);
     CheckCudnn(cudnnSetFilterNdDescriptor(kernels_, type, CUDNN_TENSOR_NCHW,
                                           static_cast<int>(kernels.size()), kernels.data()),
                "cudnnSetFilterNdDescriptor");
@@ -247,11 +244,6 @@ class CudnnConvolution {
     });
   }
 
-  void AddBias(cudnnHandle_t handle, const ConvOperands& x, cudnnTensorDescriptor_t result) const {
-    if (x.bias)
-      CheckCudnn(cudnnAddTensor(handle, One(), bias_, x.bias, One(), result, x.result),
-                 "cudnnAddTensor");
-  }
   // Return the factors 1 and 0 in the type that cuDNN reads.
   const void* One() const {
     static constexpr float kOne = 1;
@@ -266,7 +258,7 @@ class CudnnConvolution {
   const ConvTensor result_;
   const bool is_double_;
   bool rounds_ = false;  // products of 16-bit numbers
-  CudnnTensor image_, pixels_, bias_;
+  CudnnTensor image_, pixels_;
   CudnnFilter kernels_;
   CudnnWindows windows_;
   int algo_ = 0;  // of the enumeration that belongs to result_

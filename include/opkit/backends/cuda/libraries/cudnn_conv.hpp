@@ -4,8 +4,24 @@
 #define OPKIT_BACKENDS_CUDA_LIBRARIES_CUDNN_CONV_HPP_
 
 #include "opkit/backends/cuda/libraries/cudnn.hpp"
+#include "opkit/backends/cuda/ops/sum_type.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Adds the bias of its channel to each element.
+template <class T>
+struct AddBiasLoop {
+  const T* bias;
+  T* y;
+  int64_t channels, pixels;
+  OPKIT_DEVICE void operator()(int64_t i) const {
+    using Sum = CUDASumType<T>;
+    y[i] = static_cast<T>(static_cast<Sum>(y[i]) + static_cast<Sum>(bias[i / pixels % channels]));
+  }
+};
+
+}  // namespace detail
 
 template <class Attributes, bool kTransposed, bool kGradient>
 class CudnnConvOp final : public CUDAConvOperator<Attributes, kTransposed, kGradient> {
@@ -23,7 +39,6 @@ class CudnnConvOp final : public CUDAConvOperator<Attributes, kTransposed, kGrad
     const typename Base::Node node(query.def);
     const ConvSizes sizes =
         node.Sizes(query.inputs[0].shape.ToShape(), query.inputs[1].shape.ToShape());
-    CUDAContext context(query.def.device());
     const CUDADeviceGuard guard(query.def.device());
     auto& cudnn = CUDAStream::Get(query.def.device(), 0).template Slot<detail::CudnnHandle>();
     const std::lock_guard lock(cudnn.mutex);
@@ -45,8 +60,13 @@ class CudnnConvOp final : public CUDAConvOperator<Attributes, kTransposed, kGrad
                              this->node_.groups);
         version_ = this->inference().version();
       }
-      convolution_->Run(cudnn.handle, this->OperandsOf(*result),
-                        this->Scratch(convolution_->scratch_bytes()));
+      const ConvOperands operands = this->OperandsOf(*result);
+      convolution_->Run(cudnn.handle, operands, this->Scratch(convolution_->scratch_bytes()));
+      if (operands.bias)
+        ParallelFor(this->context_, result->numel(),
+                    detail::AddBiasLoop<T>{
+                        static_cast<const T*>(operands.bias), static_cast<T*>(operands.result),
+                        result->dim(1), result->shape().NumelBetween(2, result->shape().rank())});
     });
   }
 
