@@ -5,4 +5,5 @@
 #include "opkit/graph/hosted_graph.hpp"
 #include "opkit/graph/impl/run_profile.ipp"
 #include "opkit/graph/plan/impl/bound_plan.ipp"
+#include "opkit/graph/plan/impl/recorded_runs.ipp"
 #include "opkit/graph/plan/impl/tensor_bindings.ipp"

@@ -158,19 +158,37 @@ void LaunchThousandAsCudaGraph(benchmark::State& state) {
 }
 BENCHMARK(LaunchThousandAsCudaGraph)->Unit(benchmark::kMicrosecond);
 
-void RunGraph(benchmark::State& state, Graph (*make)(int)) {
-  const Plan plan = Compile(make(kNodes), {.threads = static_cast<int>(state.range(0))});
+// The runs before the measured ones call the operators, and record them if `capture` is set.
+void RunGraph(benchmark::State& state, Graph (*make)(int), bool capture = false) {
+  const Plan plan = Compile(make(kNodes), {.threads = static_cast<int>(state.range(0)),
+                                           .schedule = {.capture = capture}});
   Executor executor(plan);
   Tensor x({kSmall}, DType::kFloat32, kCuda0);
   x.mutable_data<float>();
   const std::string input = plan.graph().inputs().at(0).name;
-  executor.Run({{input, x}});
+  for (int run = 0; run < 3; ++run) executor.Run({{input, x}});
   for (auto _ : state) executor.Run({{input, x}});
 }
+// Each run reads another tensor, which is copied on the device.
+void CapturedChainOfThousandWithCopies(benchmark::State& state) {
+  Executor executor(Compile(Chain(kNodes), {.threads = 1}));
+  Tensor x[5];
+  for (Tensor& tensor : x) {
+    tensor = Tensor({kSmall}, DType::kFloat32, kCuda0);
+    tensor.mutable_data<float>();
+    executor.Run({{"v0", tensor}});
+  }
+  for (int run = 0; auto _ : state) executor.Run({{"v0", x[++run % 5]}});
+}
+BENCHMARK(CapturedChainOfThousandWithCopies)->Unit(benchmark::kMicrosecond)->UseRealTime();
 void ChainOfThousand(benchmark::State& state) { RunGraph(state, Chain); }
 BENCHMARK(ChainOfThousand)->Arg(1)->Arg(2)->Unit(benchmark::kMicrosecond)->UseRealTime();
 void EightChainsOf125(benchmark::State& state) { RunGraph(state, Wide); }
 BENCHMARK(EightChainsOf125)->Arg(1)->Arg(2)->Unit(benchmark::kMicrosecond)->UseRealTime();
+void CapturedChainOfThousand(benchmark::State& state) { RunGraph(state, Chain, true); }
+BENCHMARK(CapturedChainOfThousand)->Arg(1)->Arg(2)->Unit(benchmark::kMicrosecond)->UseRealTime();
+void CapturedEightChainsOf125(benchmark::State& state) { RunGraph(state, Wide, true); }
+BENCHMARK(CapturedEightChainsOf125)->Arg(1)->Unit(benchmark::kMicrosecond)->UseRealTime();
 
 void AllocateAsyncByHand(benchmark::State& state) {
   ByHand peer;

@@ -1,7 +1,8 @@
 // A CUDA runtime made of threads: two devices, each stream a thread that runs its queue in order,
 // device memory on the heap. A block that is freed on a stream is given out again on that stream at
 // once, as CUDA's pools do. Strict where CUDA only warns: a call from a stream callback, or with a
-// stream that was destroyed, aborts.
+// stream that was destroyed, aborts. A capture records what is issued on its streams; a call that
+// CUDA does not capture invalidates it, and so do allocations and frees, which CUDA captures.
 #ifndef OPKIT_TESTS_CUDA_FAKE_FAKE_RUNTIME_HPP_
 #define OPKIT_TESTS_CUDA_FAKE_FAKE_RUNTIME_HPP_
 
@@ -11,6 +12,7 @@
 #include <functional>
 #include <latch>
 #include <memory>
+#include <string>
 #include <thread>
 
 namespace fake {
@@ -41,8 +43,6 @@ void FailDevice(cudaError_t status);
 void SetLastError(cudaError_t status);
 // ns on the devices' clock, which stands still otherwise.
 void SetClock(int64_t ns);
-// As between cudaStreamBeginCapture and cudaStreamEndCapture.
-void SetCapturing(cudaStream_t stream, bool capturing);
 // Bytes that a device has; what is asked for beyond them is "out of memory".
 void LimitMemory(int64_t bytes);
 
@@ -53,6 +53,10 @@ int64_t device_synchronizations();  // cudaDeviceSynchronize calls
 int64_t host_waits();               // cudaStreamSynchronize and cudaEventSynchronize calls
 int64_t mallocs();                  // cudaMalloc calls
 int64_t pool_trims();
+int64_t graph_launches();                // cudaGraphLaunch calls
+int64_t graphs();                        // executable graphs that exist
+int64_t calls();                         // all calls of this thread
+int64_t calls(const std::string& name);  // those of one function
 
 // Waits until other threads make the condition true. There is no deadline here: ctest has one.
 template <class Condition>

@@ -36,6 +36,8 @@ class FakeAddOneOp final : public Operator<CUDAContext> {
 OPERATOR_SCHEMA(FakeAddOne).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CUDA_OPERATOR(FakeAddOne, FakeAddOneOp);
 
+// Each run calls the operators, whose kernels then wait for the Hold of that run.
+PlanOptions Uncaptured(int threads) { return {.threads = threads, .schedule = {.capture = false}}; }
 OperatorDef AddOne(const std::string& from, const std::string& to) {
   return OperatorDef("FakeAddOne", {from}, {to}).Device(kCuda0);
 }
@@ -71,7 +73,7 @@ std::vector<float> OnHost(const Tensor& tensor) {
 TEST_CASE("a chain on the device gets one notice, and its memory is released at the run's end") {
   const Tensor x = OnCuda({1, 2});
   for (int threads : {1, 2}) {
-    Executor executor(Compile(Chain(20), {.threads = threads}));
+    Executor executor(Compile(Chain(20), Uncaptured(threads)));
     for (int run = 0; run < 3; ++run)
       CHECK(OnHost(executor.Run({{"v0", x}}).Get("v20")) == std::vector<float>{21, 22});
     executor.Bind("v0", x);
@@ -114,7 +116,7 @@ TEST_CASE("branches on the device join, and every output is there when the run h
 }
 
 TEST_CASE("an asynchronous run whose device is held is cancelled, and the next one is right") {
-  Executor executor(Compile(Chain(5), {.threads = 1}));
+  Executor executor(Compile(Chain(5), Uncaptured(1)));
   Tensor x = OnCuda({1, 2});
   executor.Run({{"v0", x}});
   auto hold = std::make_unique<Hold>();
@@ -128,7 +130,7 @@ TEST_CASE("an asynchronous run whose device is held is cancelled, and the next o
 }
 
 TEST_CASE("a kernel's failure in the midst of a chain fails the run") {
-  Executor executor(Compile(Chain(5), {.threads = 1}));
+  Executor executor(Compile(Chain(5), Uncaptured(1)));
   const Tensor x = OnCuda({1, 2});
   executor.Run({{"v0", x}});
   auto hold = std::make_unique<Hold>();

@@ -103,12 +103,15 @@ TEST_CASE("a context that was used makes its device and stream the thread's agai
 TEST_CASE("a stream that is captured into a CUDA graph is refused before anything is issued") {
   CUDAContext context(kCuda0);
   context.SwitchToDevice(3);
-  fake::SetCapturing(context.cuda_stream(), true);
+  const cudaStream_t stream = context.cuda_stream();
+  REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
   Event event(kCuda0);
   CHECK_THROWS_WITH_AS(context.Record(event), doctest::Contains("end the capture first"), Error);
   CHECK_THROWS_WITH_AS(context.SwitchToDevice(3),
                        doctest::Contains("the stream is being captured into a CUDA graph"), Error);
-  fake::SetCapturing(context.cuda_stream(), false);
+  cudaGraph_t graph = nullptr;
+  CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);  // the refusals did not invalidate it
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
   context.SwitchToDevice(3);
 }
 

@@ -50,6 +50,21 @@ class Operator : public OperatorBase {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
 
+  void RunRecorded(int stream_id) final {
+    if constexpr (Context::kAsynchronous) {
+      try {
+        context_.SwitchToDevice(stream_id);
+        RunOnDeviceOrFail();
+        PublishOutputs();
+      } catch (...) {
+        RethrowWithContext();
+      }
+    } else {
+      OperatorBase::RunRecorded(stream_id);
+    }
+  }
+  bool SupportsRecording() const override { return SupportsAsyncScheduling(); }
+
   // True on the CPU for an operator whose work ends in RunOnDevice.
   bool RunsDirectly() const final { return std::is_same_v<Context, CPUContext> && !HasAsyncPart(); }
   bool HasAsyncPart() const override { return Context::kAsynchronous; }

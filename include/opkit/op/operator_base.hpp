@@ -151,6 +151,13 @@ class OperatorBase : public detail::Observable<OperatorBase> {
     }
     observers.Succeeded();
   }
+  // Issues the work of a run that its device records and repeats (device/recorded_work.hpp),
+  // without event, observers and span. The default throws kUnsupported.
+  OPKIT_INLINE virtual void RunRecorded(int stream_id);
+  // True if plans may record a run of this operator: with the same tensors each run issues the same
+  // work, whatever the elements of the tensors are. False for a class whose RunOnDevice decides
+  // something else on the host, such as a seed.
+  virtual bool SupportsRecording() const { return false; }
   // True if RunOnDevice respects the strides of its inputs. If false, Input returns dense copies of
   // strided inputs.
   virtual bool AcceptsStrides() const { return false; }

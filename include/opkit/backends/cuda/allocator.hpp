@@ -25,6 +25,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // operators may use them on any stream. A program that launches its own work on other streams must
 // keep the Storage until that work is done.
 //
+// During a recording (recording.hpp) an allocation is an Error, and memory is freed at the end.
+//
 // For devices without memory pools it calls cudaMalloc and cudaFree; cudaFree waits for the whole
 // device.
 class CUDAAllocator final : public Allocator {
@@ -34,6 +36,11 @@ class CUDAAllocator final : public Allocator {
  protected:
   void* DoAllocate(int64_t bytes) override { return DoAllocateOn(0, bytes); }
   void* DoAllocateOn(int32_t index, int64_t bytes) override {
+    if (detail::t_cuda_recording) [[unlikely]]
+      Throw(
+          ErrorCode::kUnsupported,
+          "memory of a device is allocated in a run that is recorded as a CUDA graph, which would "
+          "use the same memory again in each launch");
     OfDevice& device = Get(index);
     void* data = TryAllocate(device, bytes);
     if (data) return data;
@@ -48,7 +55,10 @@ class CUDAAllocator final : public Allocator {
   }
   void DoDeallocate(void* data, int64_t) noexcept override {
     try {
-      Free(data);
+      if (detail::t_cuda_recording) [[unlikely]]
+        detail::t_cuda_recording->after.emplace_back([this, data] { Free(data); });
+      else
+        Free(data);
     } catch (...) {  // CUDA frees nothing after a kernel's failure or at the end of the process
     }
   }

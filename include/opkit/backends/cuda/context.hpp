@@ -9,6 +9,7 @@
 #include "opkit/backends/cuda/allocator.hpp"
 #include "opkit/backends/cuda/copy.hpp"
 #include "opkit/backends/cuda/event.hpp"
+#include "opkit/backends/cuda/recording.hpp"
 #include "opkit/backends/cuda/registration.hpp"
 #include "opkit/device/context.hpp"
 #include "opkit/device/native_stream.hpp"
@@ -49,11 +50,11 @@ class CUDAContext {
 
   // Makes the device and this thread's stream `stream_id` current, until the next switch. The new
   // stream also waits for the events awaited since the last Record. Throws kUnsupported while the
-  // stream is captured into a CUDA graph.
+  // program captures the stream into a CUDA graph.
   void SwitchToDevice(int stream_id = 0) {
     CUDAStream* stream = &CUDAStream::Get(device_, stream_id);
-    stream->CheckNotCapturing();
-    OPKIT_CUDA_CHECK(cudaSetDevice(device_.index));
+    stream->CheckNotCapturingYet();
+    detail::MakeCUDADeviceCurrent(device_.index);
     CUDAStream::SetCurrent(*stream);
     if (std::exchange(stream_, stream) == stream) return;
     for (const auto& awaited : awaited_) awaited->MakeWait(*stream);
@@ -91,13 +92,15 @@ class CUDAContext {
   // never completes could not be released. Throws kFailedPrecondition for an event that was never
   // recorded, and the exception of a FAILED event.
   void WaitEvent(const Event& event) {
-    const EventStatus status = event.Query();
+    auto* state = dynamic_cast<detail::CUDAEventState*>(event.state().get());
+    // The device is not asked about an event of this stream, because nothing will wait for it.
+    const bool is_in_order = state && state->IsInOrderOf(stream());
+    const EventStatus status = is_in_order ? state->status() : event.Query();
     if (status == EventStatus::kInitialized)
       Throw(ErrorCode::kFailedPrecondition,
             "a stream cannot wait for an event that was never recorded: run the operator first");
     if (IsTerminal(status)) return event.RethrowIfFailed();
-    auto* state = dynamic_cast<detail::CUDAEventState*>(event.state().get());
-    if (!state || !state->MakeWait(stream())) return event.Finish();
+    if (!is_in_order && (!state || !state->MakeWait(stream()))) return event.Finish();
     if (awaited_.size() >= kManyAwaited) ForgetSucceeded();
     awaited_.emplace_back(state);
   }
@@ -122,7 +125,7 @@ class CUDAContext {
   static constexpr size_t kManyAwaited = 16;
 
   void MakeCurrent() {
-    OPKIT_CUDA_CHECK(cudaSetDevice(device_.index));
+    detail::MakeCUDADeviceCurrent(device_.index);
     CUDAStream::SetCurrent(*stream_);
   }
   // Removes awaited events that have succeeded. Without this the list would grow without bound if

@@ -51,6 +51,17 @@ inline const bool kCUDAAvailability = [] {
   return true;
 }();
 
+namespace detail {
+// Makes the device current for the calling thread. Costs no call if the machine has only this
+// device, which is current for every thread, and a cheap one if the device is current already.
+inline void MakeCUDADeviceCurrent(int index) {
+  if (CUDADeviceCount() == 1) return;
+  int current = -1;
+  OPKIT_CUDA_CHECK(cudaGetDevice(&current));
+  if (current != index) OPKIT_CUDA_CHECK(cudaSetDevice(index));
+}
+}  // namespace detail
+
 // Makes `index` the calling thread's current device while the guard lives; kAnyDevice changes
 // nothing. RunOnDevice does not need a guard, because the operator's context sets the device.
 class CUDADeviceGuard {

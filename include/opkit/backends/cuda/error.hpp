@@ -75,9 +75,10 @@ inline void ForgetNotReady() {
 }
 // Throws the error that launches and unchecked CUDA calls left on this thread.
 inline void CheckCUDALaunches() {
-  ForgetNotReady();
-  if (const cudaError_t status = cudaGetLastError(); status != cudaSuccess) [[unlikely]]
-    throw CUDALaunchError(status);
+  if (cudaPeekAtLastError() == cudaSuccess) [[likely]]
+    return;
+  const cudaError_t status = cudaGetLastError();
+  if (status != cudaSuccess && status != cudaErrorNotReady) throw CUDALaunchError(status);
 }
 
 }}}  // namespace opkit::detail

@@ -62,9 +62,13 @@ class CUDAEventState final : public EventState {
   bool MakeWait(CUDAStream& stream) {
     std::lock_guard lock(mark_mutex_);
     if (!stream_) return false;
-    if (stream_ == &stream && !stream.is_foreign()) return true;
-    stream.Wait(MadeMark());
+    if (!IsOn(stream)) stream.Wait(MadeMark());
     return true;
+  }
+  // True if work that is issued on `stream` from now on runs after the event without a wait.
+  bool IsInOrderOf(const CUDAStream& stream) {
+    std::lock_guard lock(mark_mutex_);
+    return IsOn(stream);
   }
 
   void RequestNotification() override {
@@ -128,6 +132,9 @@ class CUDAEventState final : public EventState {
     std::lock_guard lock(mark_mutex_);
     return stream_;
   }
+  // mark_mutex_ must be held. A foreign stream does not count: it may have been destroyed, and a
+  // new stream have the same handle.
+  bool IsOn(const CUDAStream& stream) const { return stream_ == &stream && !stream.is_foreign(); }
   // Returns the mark; makes it if Record made none. A mark that is made late also waits for work
   // issued on the stream after Record. mark_mutex_ must be held. Throws CUDA's errors.
   const CUDAMark& MadeMark() {

@@ -95,9 +95,16 @@ void IssueDeviceLoop(const OpResource& resource, int64_t n, F f) {
 
 namespace detail {
 
-// Runs `work` on the host, when the stream comes to it.
+// Runs `work` on the host, when the stream comes to it; in a recording, whenever that is launched.
 template <class F>
 void LaunchOnHost(cudaStream_t stream, F work) {
+  if (t_cuda_recording) {
+    const auto shared = MakeIntrusive<Shared<F>>(std::move(work));
+    t_cuda_recording->kept.push_back(shared);
+    OPKIT_CUDA_CHECK(cudaLaunchHostFunc(
+        stream, [](void* data) { static_cast<Shared<F>*>(data)->value(); }, shared.get()));
+    return;
+  }
   auto kept = std::make_unique<F>(std::move(work));
   OPKIT_CUDA_CHECK(cudaLaunchHostFunc(
       stream, [](void* data) { (*std::unique_ptr<F>(static_cast<F*>(data)))(); }, kept.get()));

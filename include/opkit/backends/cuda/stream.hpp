@@ -6,6 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <atomic>
 #include <list>
 #include <map>
@@ -20,6 +21,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 namespace detail {
+
+class CUDARecording;  // recording.hpp
 
 // The streams of one thread. When the thread ends they become idle; the next thread that needs a
 // stream of the same device and id reuses them. Streams are never destroyed.
@@ -46,6 +49,29 @@ struct CUDAIdleStreams {
 // A plain pointer, so that destructors of other thread-local objects can still read it.
 inline constinit thread_local CUDAThreadStreams* t_cuda_streams = nullptr;
 
+// The work that a thread is recording (recording.hpp).
+struct CUDARecordingState {
+  Device device;
+  std::vector<CUDAStream*> streams;           // by id; each is being captured
+  std::vector<UniqueFunction<void()>> after;  // what must not happen during the capture
+  RefCountedList kept;                        // objects that the recorded work uses
+};
+inline constinit thread_local CUDARecordingState* t_cuda_recording = nullptr;
+
+// The types of the objects that streams hold (CUDAStream::Slot), with their makers.
+struct CUDASlotTypes {
+  struct Type {
+    const std::type_info* type;
+    void* (*make)(cudaStream_t);
+  };
+  static CUDASlotTypes& Global() {
+    static auto* types = new CUDASlotTypes;
+    return *types;
+  }
+  std::mutex mutex;
+  std::vector<Type> all;
+};
+
 }  // namespace detail
 
 // A stream. Thread-safe. Lives as long as the process.
@@ -54,9 +80,13 @@ class CUDAStream {
   static constexpr int kMaxId = 4095;
 
   // Returns the calling thread's stream `id` of `device`, created at first use. Inside a
-  // CUDAStreamScope returns the scope's stream for every id. Throws kUnsupported if this machine
+  // CUDAStreamScope returns the scope's stream for every id; during a recording the recording's
+  // stream. Throws kUnsupported if this machine
   // has no such device, kOutOfRange for an id outside 0 to kMaxId.
   static CUDAStream& Get(Device device, int id) {
+    if (const auto* recording = detail::t_cuda_recording; recording && recording->device == device)
+        [[unlikely]]
+      return *recording->streams[detail::Index(id) % recording->streams.size()];
     auto& mine = OfThisThread(device);
     if (mine.forced) return *mine.forced;
     if (id < 0 || id > kMaxId)
@@ -130,11 +160,16 @@ class CUDAStream {
             "the stream is being captured into a CUDA graph, where operators cannot run: their "
             "memory and events belong to one run; end the capture first");
   }
+  // Does the same once for each run that this thread issues, and not in a recording, which captures
+  // streams of its own.
+  void CheckNotCapturingYet() const {
+    if (!detail::t_cuda_recording && Issuing(device_.index) != this) CheckNotCapturing();
+  }
 
   // Marks the work issued so far. With `timed` the mark records when the stream passed it. Throws
   // the errors of CheckNotCapturing and of CUDA.
   detail::CUDAMark Mark(bool timed = false) {
-    CheckNotCapturing();  // a query of a mark would end the capture
+    CheckNotCapturingYet();  // a query of a mark would end the capture
     detail::CUDAMark mark(this, device_.index, timed);
     const CUDADeviceGuard guard(device_of_calls());
     std::lock_guard lock(mutex_);  // so that the numbers follow the stream's order
@@ -238,16 +273,33 @@ class CUDAStream {
   template <class T>
   T& Slot() {
     std::lock_guard lock(slots_mutex_);
-    for (const auto& [type, object] : slots_)
-      if (*type == typeid(T)) return *static_cast<T*>(object);
-    CUDADeviceGuard guard(device_);
-    auto object = std::make_unique<T>(handle_);
-    slots_.emplace_back(&typeid(T), object.get());
-    return *object.release();  // never destroyed, like the stream
+    if (void* const object = FindSlot(typeid(T))) return *static_cast<T*>(object);
+    const detail::CUDASlotTypes::Type type{
+        &typeid(T), [](cudaStream_t handle) -> void* { return new T(handle); }};
+    void* const object = AddSlot(type);
+    auto& types = detail::CUDASlotTypes::Global();
+    std::lock_guard types_lock(types.mutex);
+    const auto is_same = [&](const auto& known) { return *known.type == typeid(T); };
+    if (std::ranges::none_of(types.all, is_same)) types.all.push_back(type);
+    return *static_cast<T*>(object);
+  }
+  // Makes this stream's objects of all types that some stream has. A capture of the stream must not
+  // begin before, because constructors of libraries' handles may allocate and synchronise.
+  void MakeSlots() {
+    std::vector<detail::CUDASlotTypes::Type> all;
+    {
+      auto& types = detail::CUDASlotTypes::Global();
+      std::lock_guard lock(types.mutex);
+      all = types.all;
+    }
+    std::lock_guard lock(slots_mutex_);
+    for (const auto& type : all)
+      if (!FindSlot(*type.type)) AddSlot(type);
   }
 
  private:
   friend class CUDAStreamScope;
+  friend class detail::CUDARecording;
 
   // A CUDA stream that waits for marks and calls back, in the order of the requests.
   struct Notifier {
@@ -264,6 +316,19 @@ class CUDAStream {
 
   CUDAStream(Device device, int id, cudaStream_t handle, bool foreign = false)
       : device_(device), id_(id), foreign_(foreign), handle_(handle) {}
+
+  void* FindSlot(const std::type_info& wanted) const {
+    for (const auto& [type, object] : slots_)
+      if (*type == wanted) return object;
+    return nullptr;
+  }
+  // Returns a new object, which is never destroyed, like the stream. slots_mutex_ must be held.
+  void* AddSlot(const detail::CUDASlotTypes::Type& type) {
+    const CUDADeviceGuard guard(device_);
+    void* const object = type.make(handle_);
+    slots_.emplace_back(type.type, object);
+    return object;
+  }
 
   static bool IsPerThread(cudaStream_t handle) {
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM

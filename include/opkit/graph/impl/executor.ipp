@@ -117,6 +117,7 @@ class Executor::Impl {
     if (!current_)
       Throw(ErrorCode::kFailedPrecondition,
             "the executor has no operators before its first run, which makes them for its shapes");
+    current_->MayBeObserved();
     return *current_;
   }
   OperatorBase& op(int node) {
@@ -238,7 +239,7 @@ class Executor::Impl {
         changed_ = true;
         current_->Clean();
       } else {
-        current_->CompleteImplied();
+        current_->Succeeded();
         FinalizeOutputs();
         has_outputs_ = true;
       }
@@ -341,6 +342,7 @@ class Executor::Impl {
     ReleaseTensors();
     UseArenas(*found);
     for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));
+    if (!asked_for_.empty()) found->MayBeObserved();
     current_ = std::move(found);
     if (made) bound_plans_.Add(std::move(made));
     is_stale_ = false;
@@ -363,7 +365,8 @@ class Executor::Impl {
         state().pool().threads() > 1)
       replay.mode = ReplayMode::kWalk;
     return detail::MakeIntrusive<detail::BoundPlan>(std::move(specialization), std::move(nodes),
-                                                    state().pool(), replay);
+                                                    state().pool(), replay,
+                                                    state().options().schedule.capture);
   }
   // Releases the caller's tensors and the last results before switching plans.
   void ReleaseTensors() {

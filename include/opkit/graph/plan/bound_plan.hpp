@@ -8,6 +8,7 @@
 #include "opkit/base/indexed_vector.hpp"
 #include "opkit/engine/schedule/replay.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
+#include "opkit/graph/plan/recorded_runs.hpp"
 #include "opkit/graph/plan/shared_arenas.hpp"
 #include "opkit/graph/plan/specialization.hpp"
 
@@ -17,8 +18,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // thread-safe.
 class BoundPlan final : public RefCounted, public BodyRunner {
  public:
+  // With `records`, runs repeat recordings of the steps on a device that can record.
   BoundPlan(IntrusivePtr<Specialization> specialization, std::unique_ptr<BoundNodes> nodes,
-            ThreadPool& pool, ReplayOptions options);
+            ThreadPool& pool, ReplayOptions options, bool records = false);
   // Makes the plan of a body (the graph that a node carries) inside the plan `root`. The operator
   // of that node runs it.
   BoundPlan(IntrusivePtr<Specialization> specialization, BoundNodes& nodes, BoundPlan* root)
@@ -28,6 +30,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
         nodes_(&nodes) {
     MakeSteps();
     MakeBodies();
+  }
+  ~BoundPlan() override {
+    if (recorded_) recorded_->runs.FinishDropped();
   }
 
   // Puts all planned values and scratch into the executor's arenas. Call it before a run. Throws
@@ -52,6 +57,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   Blob& blob(int plan_value) const { return nodes_->blob(specialization_->ValueOf(plan_value)); }
   // Returns the operator that computes a node of the plan's graph.
   OperatorBase& op(int plan_node) const { return nodes_->op(specialization_->NodeOf(plan_node)); }
+  // Call it when the caller can attach observers to operators: each run then looks for observers
+  // before it repeats a recording, which calls no operator.
+  void MayBeObserved() { may_be_observed_ = true; }
 
   void Run(Timeout timeout);
   // Runs a body on this thread, during a run of the enclosing graph.
@@ -63,14 +71,14 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     return *blob(specialization_->plan_view().outputs()[o]).GetMutable<Tensor>();
   }
   // Starts a run. The thread that ends the run calls `done` once; `done` must call Clean after a
-  // failure and CompleteImplied after a success.
+  // failure and Succeeded after a success.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
     Begin();
-    replay_->RunAsync(std::move(done));
+    running().RunAsync(std::move(done));
   }
   // Completes the steps with Step::implied after a successful run. No event reports their ends,
   // which follow from the ends of other steps.
-  void CompleteImplied();
+  void Succeeded();
   // Cancels the run; any thread may call it. Steps that have not begun are skipped, asynchronous
   // steps in flight fail.
   void Cancel();
@@ -78,20 +86,25 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // keep the old arenas, and the next run gets new ones.
   void Clean();
 
-  std::string ExplainMode() const { return replay_->ExplainMode(); }
+  std::string ExplainMode() const;
 
  private:
   // Runs steps on one thread, each under its own invocation. The ids of a run are consecutive: the
   // id of a step follows from its number, and no step stores an id.
   class StepRunner {
    public:
-    explicit StepRunner(BoundPlan& plan)
-        : plan_(plan), outer_(CurrentInvocation()), current_(t_invocation.current) {
+    explicit StepRunner(BoundPlan& plan, bool recorded = false)
+        : plan_(plan),
+          recorded_(recorded),
+          outer_(CurrentInvocation()),
+          current_(t_invocation.current) {
       current_.parent = outer_.id;
     }
     StepRunner(StepRunner&&) = delete;
     ~StepRunner() { current_ = outer_; }
     NodeState operator()(int i) const {
+      if (recorded_) [[unlikely]]
+        if ((i = plan_.recorded_->part.StepOf(i)) == RecordedPart::kRecorded) return RunRecorded();
       const Step& step = plan_.steps_[Index(i)];
       __builtin_prefetch(step.ahead);
       try {
@@ -111,14 +124,21 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
 
    private:
+    OPKIT_NOINLINE NodeState RunRecorded() const {
+      current_ = outer_;
+      return plan_.LaunchRecorded();
+    }
+
     BoundPlan& plan_;
+    const bool recorded_;
     const Invocation outer_;
     Invocation& current_;
   };
-  // The interface through which Replay runs the steps.
+  // The interface through which Replay runs the steps, or the nodes of a RecordedPart.
   struct Body {
     BoundPlan* self;
-    StepRunner OnThread() const { return StepRunner(*self); }
+    bool recorded;
+    StepRunner OnThread() const { return StepRunner(*self, recorded); }
     bool Poll() const { return self->PollPending(); }
   };
   // The place where an operator must leave a value: its planned memory or, if `storage` is null,
@@ -143,6 +163,17 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     bool direct, asynchronous;
     bool implied = false;  // no event reports its end: later device steps wait for it
   };
+  // The steps that are recorded, and what runs need that launch a recording.
+  struct Recorded {
+    Recorded(RecordedPart found, const Specialization& plan, const BoundNodes& nodes)
+        : part(std::move(found)), runs(part, plan, nodes), event(part.device) {}
+
+    const RecordedPart part;
+    RecordedRuns runs;
+    Event event;  // of the latest launch
+    IntrusivePtr<const FailureContext> context;
+    std::optional<Replay<Body>> replay;
+  };
 
   void Begin() {
     ++runs_;
@@ -150,7 +181,25 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     cancelled_ = false;
     polled_until_ns_ = -1;
     first_id_ = NextInvocationIds(ids_of_run_);
+    // Relaxed: Cancel may come at any time, and another thread may cancel a run only after its
+    // begin.
+    running_.store(recorded_ && ChoosesRecording() ? &*recorded_->replay : &*replay_,
+                   std::memory_order_relaxed);
   }
+  Replay<Body>& running() const { return *running_.load(std::memory_order_relaxed); }
+  bool is_recorded_run() const { return recorded_ && &running() == &*recorded_->replay; }
+  // Finds the steps that can be recorded and prepares runs of them.
+  OPKIT_COLD void FindRecorded(ThreadPool& pool, ReplayOptions options);
+  // Decides whether this run launches a recording, and makes it if there is none.
+  bool ChoosesRecording();
+  // True if an observer or a profile watches the operators of this run.
+  bool IsWatched() const;
+  // Issues the recorded steps, for a recording.
+  OPKIT_COLD void IssueRecorded(WorkRecorder& recorder);
+  NodeState LaunchRecorded();
+  void OnRecordedCompleted();
+  // The place in in_flight_ of the event of a recording.
+  int recorded_slot() const { return static_cast<int>(steps_.size()); }
   // Looks at the tensors that the last run left in values without planned memory, and drops those
   // whose memory another tensor shares. An operator of this run would otherwise write its output
   // into that memory, and so change an input or another value. The loop goes backwards: views come
@@ -165,14 +214,14 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // Records the mode of the replay, which changes with the measured times of its runs.
   OPKIT_COLD void ReportMode() {
     decisions_ = replay_->decisions();
-    specialization_->SetMode(replay_->ExplainMode());
+    specialization_->SetMode(ExplainMode());
   }
 
   // Runs an operator that opens its own invocation.
   NodeState RunScoped(int i, const Step& step);
   // Fails the run and cancels its asynchronous steps, which might never finish otherwise.
   OPKIT_COLD void FailPending(std::exception_ptr failure) {
-    replay_->Fail(std::move(failure));
+    running().Fail(std::move(failure));
     CancelPending();
   }
   void IssueTo(const Step& step);
@@ -300,10 +349,14 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
   IndexedVector<std::optional<Event>>
-      in_flight_;                       // by step; empty unless the step may be unfinished
-  std::vector<int> implied_, polled_;   // steps on devices, with and without Step::implied
-  int64_t polled_until_ns_ = -1;        // negative: this run was not polled yet
-  std::optional<Replay<Body>> replay_;  // empty for a body, which its operator runs
+      in_flight_;                      // by step; empty unless the step may be unfinished
+  std::vector<int> implied_, polled_;  // steps on devices, with and without Step::implied
+  int64_t polled_until_ns_ = -1;       // negative: this run was not polled yet
+  bool may_be_observed_ = false;
+  std::unique_ptr<Recorded> recorded_;  // null if nothing can be recorded
+  std::string why_not_recorded_;
+  std::optional<Replay<Body>> replay_;           // empty for a body, which its operator runs
+  std::atomic<Replay<Body>*> running_{nullptr};  // that of this or the latest run
 };
 
 }}}  // namespace opkit::detail

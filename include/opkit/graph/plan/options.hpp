@@ -26,6 +26,10 @@ struct PlanOptions {
     // Nodes that Compile evaluates are not flushed, and threads that an operator's library starts
     // by itself have their own mode. Compile throws kUnsupported on a CPU other than x86 and ARM64.
     bool flush_denormals = false;
+    // The steps of a run on one CUDA device are recorded and repeated as a CUDA graph, which costs
+    // the host one launch (graph/plan/recorded_runs.hpp). ToString(plan) says why runs of a plan
+    // are not recorded. With false, each run calls each operator.
+    bool capture = true;
   };
 
   // Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.

@@ -265,6 +265,9 @@ OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line, deta
   identity_ = identity;
 }
 
+OPKIT_INLINE void OperatorBase::RunRecorded(int) {
+  Throw(ErrorCode::kUnsupported, "the runs of operator ", def(), " cannot be recorded");
+}
 OPKIT_INLINE void OperatorBase::PrepareEvent() {
   const EventStatus status = event().Query();
   if (status == EventStatus::kScheduled)

@@ -8,15 +8,50 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Describes recorded steps, for the failure of their event.
+class RecordedContext final : public FailureContext {
+ public:
+  explicit RecordedContext(std::string text) : text_(std::move(text)) {}
+  std::string Describe() const override { return text_; }
+
+ private:
+  const std::string text_;
+};
+
 OPKIT_INLINE BoundPlan::BoundPlan(IntrusivePtr<Specialization> specialization,
                                   std::unique_ptr<BoundNodes> nodes, ThreadPool& pool,
-                                  ReplayOptions options)
+                                  ReplayOptions options, bool records)
     : BoundPlan(std::move(specialization), *nodes, this) {
   own_nodes_ = std::move(nodes);
   LookAhead();
   ids_of_run_ = NumberIds(0);
-  replay_.emplace(specialization_->schedule(), Body{this}, options, pool);
+  replay_.emplace(specialization_->schedule(), Body{this, false}, options, pool);
+  running_ = &*replay_;
+  if (records && specialization_->may_pend()) FindRecorded(pool, options);
   ReportMode();
+}
+
+OPKIT_COLD OPKIT_INLINE void BoundPlan::FindRecorded(ThreadPool& pool, ReplayOptions options) {
+  RecordedPart part = RecordedPart::Of(*specialization_, *nodes_);
+  why_not_recorded_ = part.why_not.empty() ? ""
+                                           : StrCat("steps on ", ToString(part.device),
+                                                    " are not recorded: ", part.why_not);
+  if (!part.record) return;
+  recorded_ = std::make_unique<Recorded>(std::move(part), *specialization_, *nodes_);
+  const RecordedPart& found = recorded_->part;
+  const auto name = [&](int step) { return ToString(steps_[step].op->def()); };
+  recorded_->context = MakeIntrusive<RecordedContext>(
+      StrCat("in ", found.steps.size(), " recorded steps, from ", name(found.steps.front()), " to ",
+             name(found.steps.back())));
+  options.ns_per_node = 0;
+  recorded_->replay.emplace(*found.schedule, Body{this, true}, options, pool);
+  in_flight_.resize(steps_.size() + 1);
+}
+
+OPKIT_INLINE std::string BoundPlan::ExplainMode() const {
+  std::string out = replay_->ExplainMode();
+  const std::string recorded = recorded_ ? recorded_->runs.Explain() : why_not_recorded_;
+  return recorded.empty() ? out : StrCat(out, "; ", recorded);
 }
 
 OPKIT_INLINE void BoundPlan::UseArenas(SharedArenas& arenas) {
@@ -43,6 +78,7 @@ OPKIT_INLINE void BoundPlan::ReleaseArenas() {
       *tensor = Tensor(tensor->device());
     }
   for (Step& step : steps_) step.op->SetScratch(nullptr, 0);
+  if (recorded_) recorded_->runs.Drop();
   arenas_.clear();
   only_arena_ = nullptr;
   for (const IntrusivePtr<BoundPlan>& body : bodies_) body->ReleaseArenas();
@@ -58,8 +94,8 @@ OPKIT_INLINE void BoundPlan::SetDonated(int plan_input, const Tensor& tensor) {
 OPKIT_INLINE void BoundPlan::Run(Timeout timeout) {
   Begin();
   try {
-    replay_->Run(timeout);
-    CompleteImplied();
+    running().Run(timeout);
+    Succeeded();
     if (decisions_ != replay_->decisions()) [[unlikely]]
       ReportMode();
   } catch (...) {
@@ -74,7 +110,7 @@ OPKIT_INLINE void BoundPlan::RunBody() {
   DropSharedValues();
   const StepRunner run(*this);
   const auto require_running = [this] {
-    if (root_->replay_->stopped()) [[unlikely]]
+    if (root_->running().stopped()) [[unlikely]]
       Throw(ErrorCode::kCancelled, "the run of the enclosing graph has ended");
   };
   if (steps == 0) require_running();  // a node may run the body again and again
@@ -84,7 +120,9 @@ OPKIT_INLINE void BoundPlan::RunBody() {
   }
 }
 
-OPKIT_INLINE void BoundPlan::CompleteImplied() {
+OPKIT_INLINE void BoundPlan::Succeeded() {
+  if (is_recorded_run()) return;
+  if (recorded_) recorded_->runs.OperatorsRan();
   if (implied_.empty()) return;
   for (int i : implied_) steps_[i].op->event().state()->Passed();
   MutexLock lock(in_flight_mutex_);
@@ -93,15 +131,15 @@ OPKIT_INLINE void BoundPlan::CompleteImplied() {
 
 OPKIT_INLINE void BoundPlan::Cancel() {
   const int run = runs_;
-  replay_->Cancel();
+  running().Cancel();
   if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
 }
 
 OPKIT_INLINE void BoundPlan::Clean() {
   if (!specialization_->may_pend()) return;
   CancelPending();
-  while (replay_->pending() > 0) sched_yield();  // waits for completions on their way
-  replay_->Drain();
+  while (running().pending() > 0) sched_yield();  // waits for completions on their way
+  running().Drain();
   for (int i : implied_) SetInFlight(i, {});
   ReleaseArenas();
   shared_arenas_->Abandon();
@@ -149,21 +187,79 @@ OPKIT_INLINE void BoundPlan::OnStepCompleted(int i) {
   const std::exception_ptr failure = steps_[i].op->event().exception();
   SetInFlight(i, {});
   if (failure) FailPending(failure);
-  replay_->Complete(i, failure);
+  running().Complete(i, failure);
+}
+
+OPKIT_INLINE bool BoundPlan::IsWatched() const {
+  if (CurrentSpanSink()) return true;
+  if (!may_be_observed_) return false;
+  return std::ranges::any_of(recorded_->part.steps,
+                             [this](int step) { return steps_[step].op->NumObservers() > 0; });
+}
+
+OPKIT_INLINE bool BoundPlan::ChoosesRecording() {
+  if (IsWatched()) return false;
+  const std::string before = recorded_->runs.why_not();
+  const bool chosen =
+      recorded_->runs.Choose([this](WorkRecorder& recorder) { IssueRecorded(recorder); });
+  if (recorded_->runs.why_not() != before) [[unlikely]]
+    ReportMode();
+  return chosen;
+}
+
+OPKIT_COLD OPKIT_INLINE void BoundPlan::IssueRecorded(WorkRecorder& recorder) {
+  const RecordedPart& part = recorded_->part;
+  IndexedVector<int> marks(steps_.size(), -1);
+  IndexedVector<char> marked(steps_.size(), 0);
+  for (const RecordedPart::Wait& wait : part.waits) marked[wait.from] = 1;
+  auto wait = part.waits.begin();
+  for (const int i : part.steps) {
+    const Step& step = steps_[i];
+    for (; wait != part.waits.end() && wait->to == i; ++wait)
+      recorder.Wait(step.stream, marks[wait->from]);
+    step.op->RunRecorded(step.stream);
+    CheckPlaces(step);
+    if (marked[i]) marks[i] = recorder.Mark(step.stream);
+  }
+}
+
+OPKIT_INLINE NodeState BoundPlan::LaunchRecorded() {
+  Event& event = recorded_->event;
+  try {
+    if (event.state()->status() != EventStatus::kInitialized) event.Reset();
+    event.state()->SetContext(recorded_->context);
+    recorded_->runs.Launch(event, arenas_);
+  } catch (...) {
+    FailPending(std::current_exception());
+    throw;
+  }
+  SetInFlight(recorded_slot(), event);
+  event.SetCallback([this] { OnRecordedCompleted(); });
+  if (cancelled_) CancelPending();  // Cancel may have missed this launch
+  return NodeState::kPending;
+}
+
+OPKIT_INLINE void BoundPlan::OnRecordedCompleted() {
+  const std::exception_ptr failure = recorded_->event.exception();
+  SetInFlight(recorded_slot(), {});
+  if (failure) FailPending(failure);
+  running().Complete(recorded_->part.NodeOfRecorded(), failure);
 }
 
 OPKIT_INLINE bool BoundPlan::PollPending() {
   const int64_t now = MonotonicNs();
   if (polled_until_ns_ < 0) polled_until_ns_ = now + EventState::kPolledNs;
   if (now >= polled_until_ns_) return false;
-  for (int i : polled_) {
+  const auto poll = [this](int i) {
     std::optional<Event> event;
     {
       MutexLock lock(in_flight_mutex_);
       event = in_flight_[i];
     }
     if (event) static_cast<void>(event->Query());
-  }
+  };
+  if (is_recorded_run()) return poll(recorded_slot()), true;
+  for (int i : polled_) poll(i);
   return !polled_.empty();
 }
 

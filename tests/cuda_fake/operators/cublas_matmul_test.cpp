@@ -2,7 +2,6 @@
 
 #include "fake_libraries.hpp"
 #include "on_cuda.hpp"
-#include "opkit/backends/cuda/ops/elementwise.hpp"
 #include "opkit/graph/executor.hpp"
 
 namespace cublas_matmul_test {

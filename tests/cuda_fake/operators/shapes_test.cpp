@@ -2,8 +2,6 @@
 #include <doctest/doctest.h>
 
 #include "fake_runtime.hpp"
-#include "opkit/backends/cuda/ops/rearrange.hpp"
-#include "opkit/backends/cuda/ops/reshape.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/ops/shape_of.hpp"

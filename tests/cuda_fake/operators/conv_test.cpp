@@ -1,4 +1,3 @@
-#include "opkit/backends/cuda/ops/conv.hpp"
 
 #include "on_cuda.hpp"
 

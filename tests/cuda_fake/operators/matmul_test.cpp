@@ -1,4 +1,3 @@
-#include "opkit/backends/cuda/ops/matmul.hpp"
 
 #include <limits>
 

@@ -2,13 +2,6 @@
 #include <doctest/doctest.h>
 
 #include "fake_runtime.hpp"
-#include "opkit/backends/cuda/ops/gather.hpp"
-#include "opkit/backends/cuda/ops/generators.hpp"
-#include "opkit/backends/cuda/ops/pad.hpp"
-#include "opkit/backends/cuda/ops/rearrange.hpp"
-#include "opkit/backends/cuda/ops/reshape.hpp"
-#include "opkit/backends/cuda/ops/resize.hpp"
-#include "opkit/backends/cuda/ops/scatter.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/op/check/check_data.hpp"
 #include "opkit/op/invoke.hpp"
