@@ -333,6 +333,24 @@ class Run(Cli):
         self.assertIn("the median of 3 runs", out)
 
 
+    def test_a_device_of_the_host_runs_the_model_too(self):
+        self.npy("x.npy", FLOAT, [1, 3], [1, 2, 3])
+        arguments = ["run", self.affine(), "--input", "x=x.npy", "--output-dir"]
+        self.opkit(*arguments, "plain")
+        self.opkit(*arguments, "placed", "--device", "cpu:0")
+        self.assertEqual(read_npy(self.folder / "placed/y.npy"), read_npy(self.folder / "plain/y.npy"))
+        report = json.loads(self.opkit("bench", self.affine(), "--device", "cpu", "--runs", 1))
+        self.assertEqual(report["device"], "cpu")
+
+    def test_a_device_that_is_not_there(self):
+        for text in ("gpu", "cuda:", "cuda:x", "cuda:-1"):
+            self.refuses(USAGE, ["run", self.affine(), "--random", "--device", text],
+                         f"expected --device TYPE or TYPE:NUMBER, such as cuda:1, found '{text}'")
+        for command in (["run", "--random"], ["bench"], ["inspect"]):
+            self.refuses(USAGE, [*command, self.affine(), "--device", "cuda"], "this program has no kernels "
+                         "for cuda; build it with nvcc on the PATH and -DOPKIT_CLI_CUDA=ON")
+
+
 class WrongInput(Cli):
     def test_names_the_nearest_input(self):
         self.npy("l.npy", FLOAT, [1, 2], [1, 2])

@@ -120,6 +120,7 @@ void Bench(BenchCommand& command) {
     json.Member(input.name, StrCat(input.tensor.dtype(), input.tensor.shape()));
   json.EndObject();
   add("threads", NumThreads());
+  if (!command.model.device.empty()) add("device", command.model.device);
   add("runs", times.size());
   add("median_ms", times.Percentile(50));
   add("mean_ms", times.mean());
@@ -152,6 +153,7 @@ void AddBenchCommand(CLI::App& program) {
   auto command = std::make_shared<BenchCommand>();
   CLI::App* app = program.add_subcommand("bench", "Measure a model's speed and memory");
   AddModelOptions(*app, &command->model);
+  AddDeviceOption(*app, &command->model);
   AddTunedOptions(*app, &command->model);
   AddInputOptions(*app, &command->model);
   app->add_flag("--random")

@@ -184,6 +184,7 @@ void AddInspectCommand(CLI::App& program) {
   CLI::App* app =
       program.add_subcommand("inspect", "Show a model's nodes, shapes, costs and memory plan");
   AddModelOptions(*app, &command->model);
+  AddDeviceOption(*app, &command->model);
   app->add_option("--dot", command->dot,
                   "Writes a drawing of the graph that runs, for Graphviz; - is standard output")
       ->option_text("FILE.dot");

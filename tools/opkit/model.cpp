@@ -9,6 +9,7 @@
 #include "library.hpp"
 #include "npy.hpp"
 #include "opkit/core/sequence.hpp"
+#include "opkit/device/copy.hpp"
 #include "opkit/engine/thread_pool.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
@@ -360,6 +361,34 @@ bool SetList(Arguments& out, const std::string& name, std::string_view text) {
   return true;
 }
 
+bool HasKernels(DeviceType type) {
+  return std::ranges::any_of(RegisteredOperators(), [&](const std::string& op) {
+    return !OpRegistry::Global().FindKernels(op, type).empty();
+  });
+}
+
+// Reads "cuda" or "cuda:1". Throws a Failure for other text, and for a device that this program or
+// this machine lacks.
+Device ParseDevice(const std::string& text) {
+  const std::string name = text.substr(0, text.find(':'));
+  const int type = FindDeviceType(name);
+  const auto index = name == text ? std::optional<int>(0)
+                                  : opkit::detail::ParseText<int>(text.substr(name.size() + 1));
+  if (type < 0 || !index || *index < 0)
+    throw Failure(ExitCode::kUsage,
+                  "expected --device TYPE or TYPE:NUMBER, such as cuda:1, found '" + text + "'");
+  const Device device{static_cast<DeviceType>(type), *index};
+  if (!HasKernels(device.type))
+    throw Failure(
+        ExitCode::kUsage, "this program has no kernels for " + ToString(device.type),
+        device.type == DeviceType::kCUDA
+            ? "build it with nvcc on the PATH and -DOPKIT_CLI_CUDA=ON, which adds those of CUDA"
+            : "");
+  if (const std::string why = WhyNoDevice(device); !why.empty())
+    throw Failure(ExitCode::kRunFailed, "--device " + text + ": " + why);
+  return device;
+}
+
 }  // namespace
 
 Shape ParseShape(const std::string& text) {
@@ -426,6 +455,13 @@ void AddModelOptions(CLI::App& app, ModelOptions* options) {
   AddPartitionOptions(app, &options->partition);
 }
 
+void AddDeviceOption(CLI::App& app, ModelOptions* options) {
+  app.add_option("--device", options->device,
+                 "Runs nodes on this device, such as cuda or cuda:1, and nodes without a kernel "
+                 "for it on the CPU")
+      ->option_text("TYPE[:NUMBER]");
+}
+
 void AddTunedOptions(CLI::App& app, ModelOptions* options) {
   app.add_flag("--tuned", options->tuned,
                "Uses the kernels that were measured fastest for this model, these shapes and this "
@@ -466,6 +502,8 @@ OnnxModel LoadModel(ModelOptions& options) {
   LoadLibraries(options.libraries);
   CheckPartitioners(options.partition);
   PreferBackends(options.backends, "--backends");
+  if (!options.device.empty())
+    OpRegistry::Global().SetPreference(ParseDevice(options.device).type, options.backends);
   FailWith(ExitCode::kBadFile, "", [&] { return MapFile(options.path); });
   try {
     OnnxModel model = LoadOnnxModel(
@@ -504,6 +542,13 @@ void PreferBackends(const std::vector<std::string>& backends, const std::string&
     }
     OpRegistry::Global().SetPreference(DeviceType::kCPU, backends);
   });
+}
+
+Tensor OnHost(const Tensor& tensor) {
+  if (IsHostAccessible(tensor.device().type)) return tensor;
+  Tensor host;
+  Copy(tensor, &host);
+  return host;
 }
 
 std::vector<NamedTensor> MakeInputs(const Graph& graph, const ModelOptions& options, bool random) {
@@ -573,6 +618,7 @@ PlanOptions PlanOptionsOf(const ModelOptions& options) {
   plan.partitioners = RequestsOf(options.partition);
   plan.memory.release_constants = options.release_constants;
   plan.schedule.flush_denormals = options.flush_denormals;
+  if (!options.device.empty()) plan.devices = {ParseDevice(options.device), Device()};
   if (options.tuned) {
     plan.tuning.use = PlanOptions::TuningOptions::Use::kCached;
     plan.tuning.cache = options.tuning_cache;

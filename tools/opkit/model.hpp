@@ -21,6 +21,7 @@ struct ModelOptions {
   std::vector<std::string> inputs;     // name=file.npy; name=a.npy,b.npy
   std::vector<std::string> shapes;     // name=1x3x48x320
   std::vector<std::string> backends;   // in the order of preference; empty: all
+  std::string device;                  // "cuda:1", preferred to the CPU; empty: the CPU
   std::string selection;               // a file of kernels that nodes must have
   bool tuned = false;                  // kernels by measurement, from the tuning cache
   std::string tuning_cache;            // a file; empty: TuningCache::DefaultPath()
@@ -43,6 +44,8 @@ opkit::Arguments ParseAttributes(const std::vector<std::string>& settings);
 // Adds MODEL, --shape, --backends, --selection, --library, --threads, --fix-defaults,
 // --flush-denormals, --partition, --option.
 void AddModelOptions(CLI::App& app, ModelOptions* options);
+// Adds --device, for commands that run or show one plan.
+void AddDeviceOption(CLI::App& app, ModelOptions* options);
 // Adds --tuned, --tuning-cache and --tuning-budget.
 void AddTunedOptions(CLI::App& app, ModelOptions* options);
 // Adds --input and --seed, for commands that run the model.
@@ -54,6 +57,9 @@ opkit::OnnxModel LoadModel(ModelOptions& options);
 // Makes later plans prefer these backends. Throws a Failure (kUsage) that names `option` for an
 // unknown or forbidden backend.
 void PreferBackends(const std::vector<std::string>& backends, const std::string& option);
+
+// Returns the tensor, or its copy in the host's memory.
+opkit::Tensor OnHost(const opkit::Tensor& tensor);
 
 // Returns a tensor for each input: that of --input, checked against the model, its default, or a
 // random one (numbers in [0, 1), integers 0 or 1, short words) if `random`. Open extents come from

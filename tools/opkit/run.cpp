@@ -170,10 +170,10 @@ void WriteOutputs(const NamedTensors& outputs, const std::string& folder) {
   for (const NamedTensor& output : outputs) {
     std::string place;
     if (folder.empty()) {
-      place = Preview(output.tensor);
+      place = Preview(OnHost(output.tensor));
     } else {
       try {
-        place = PlaceOf(files.Write(output.name, output.tensor));
+        place = PlaceOf(files.Write(output.name, OnHost(output.tensor)));
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kUnsupported)
           throw Failure(ExitCode::kBadFile, Describe(error));
@@ -194,7 +194,7 @@ void Dump(const std::vector<NodeValue>& values, const std::string& folder) {
   size_t written = 0;
   for (const NodeValue& value : values) {
     try {
-      files.Write(value.name, ForNumPy(value.tensor));
+      files.Write(value.name, ForNumPy(OnHost(value.tensor)));
       ++written;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnsupported)
@@ -280,6 +280,7 @@ void AddRunCommand(CLI::App& program) {
   auto command = std::make_shared<RunCommand>();
   CLI::App* app = program.add_subcommand("run", "Run a model on .npy files");
   AddModelOptions(*app, &command->model);
+  AddDeviceOption(*app, &command->model);
   AddTunedOptions(*app, &command->model);
   AddInputOptions(*app, &command->model);
   app->add_flag("--random", command->random,
