@@ -44,6 +44,24 @@ inline std::vector<Backend> Backends() {
   return out;
 }
 
+// Returns the backends that a test of models runs on: those of CUDA if there are any, so that a
+// program with kernels for CUDA does not repeat the runs on the CPU; otherwise all.
+inline std::vector<Backend> BackendsOfModels() {
+  std::vector<Backend> all = Backends(), cuda;
+  for (const Backend& backend : all)
+    if (backend.device == opkit::DeviceType::kCUDA) cuda.push_back(backend);
+  return cuda.empty() ? all : cuda;
+}
+
+// Returns the options of a plan for the first CUDA device if there are kernels for CUDA, otherwise
+// the default.
+inline opkit::PlanOptions OptionsOfModels() {
+  opkit::PlanOptions out;
+  if (BackendsOfModels()[0].device == opkit::DeviceType::kCUDA)
+    out.devices = {opkit::Device{opkit::DeviceType::kCUDA, 0}, {}};
+  return out;
+}
+
 // Has plans that are compiled with options() prefer a backend, on the first device of its type.
 class PreferredBackend {
  public:
