@@ -4,7 +4,7 @@ Then it writes the index of the tables and README's figures anew (front_page.py)
 
 Usage: summarize.py RESULT.json...
 
-The JSON comes from bench/record.py (a Google Benchmark program), bench/models/models.py, bench/models/half.py,
+The JSON comes from bench/record.py (a Google Benchmark program), tools/dev/gpu.py, bench/models/models.py, bench/models/half.py,
 bench/models/operators.py, bench/tuning/tuning.py, bench/hosts/hosts.py or bench/compile_time/compile_time.py. Figures
 are medians. A spread is the coefficient of variation of the repetitions, or the least and the largest. A ratio is ours
 divided by the peer's: below 1 is faster or smaller. Quoted figures were published for peers that no package registry
@@ -47,6 +47,11 @@ PAIRS = {
              ("AllocateStorageInARun", "AllocateAsyncByHand"),
              ("AllocateStorageOnDevice", "AllocateAsyncByHand"),
              ("KernelByParallelFor", "KernelByHand")],
+    "cuda_operators": [(op, peer + op) for peer, ops in {
+        "CublasLt": ["MatMul"], "Cudnn": ["Conv", "Softmax", "MaxPool"], "Cub": ["ReduceSum", "CumSum"],
+        "Memcpy": ["Relu", "Sigmoid", "Tanh", "Erf", "Gelu", "Exp", "Add", "Mul", "Cast", "Transpose", "Concat",
+                   "LayerNormalization", "Gather"]}.items() for op in ops],
+    "cuda_models": [("Cuda", "Cpu")],
     "library": [("LoadedOp", "DirectCall"), ("LoadedOp", "ProgramOp"),
                 ("LoadedOpOfVectors", "DirectCall")],
     "thread_pool": [("SubmitAndWait", "SubmitAndWaitTbb"), ("SubmitParked", "SubmitParkedTbb"),
@@ -123,6 +128,9 @@ def about(name):
                 break
             lines.append(line[3:])
         return "\n".join(lines)
+    if name == "cuda_checks":
+        return ("The stages of `./dev gpu` on this device: tests of the backend \"cuda\", the node corpus and the known "
+                "models on its kernels, and compute-sanitizer.")
     if name == "models_eigen":
         return about("models") + "\nWith Eigen's kernels, without oneDNN's."
     for source in sorted(BENCH.glob(f"*/{name}.py")):
@@ -399,6 +407,12 @@ def tuning_tables(report):
         yield f"Failed: {failure}"
 
 
+def checks_tables(report):
+    yield table(["stage<", "result<", "seconds", "last line<"],
+                [[stage["name"], stage["result"], number(stage["seconds"]) if stage["seconds"] else "",
+                  stage["said"].replace("|", "/")] for stage in report["stages"]])
+
+
 def hosts_tables(report):
     def verdict(of, goal):
         low, high = of["middle_half"]
@@ -467,6 +481,8 @@ def page(name, report):
         parts += tuning_tables(report)
     elif name == "hosts":
         parts += hosts_tables(report)
+    elif name == "cuda_checks":
+        parts += checks_tables(report)
     elif name == "compile_time":
         parts += compile_time_tables(report)
     else:

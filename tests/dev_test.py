@@ -1,11 +1,18 @@
 """Tests the messages of ./dev for commands that it cannot run, before it compiles anything, and the commands
 that install packages."""
+import contextlib
+import importlib.util
+import io
+import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import textwrap
+import time
 import unittest
 
 DEV = pathlib.Path(__file__).resolve().parents[1] / "dev"
@@ -52,6 +59,12 @@ class Mistakes(unittest.TestCase):
         self.says(["bench", "a", "b"], "bench takes one filter, not 'a b'")
         self.says(["bench", "--without-onednn", "dynamik"], "no benchmark's name contains 'dynamik'")
 
+    def test_what_is_done_on_a_gpu(self):
+        self.says(["gpu", "--pak"], "gpu takes --pack, --minutes M and --out FOLDER, not '--pak'")
+        self.says(["gpu", "--minutes", "x"], "gpu takes --minutes NUMBER, not 'x'")
+        self.says(["gpu", "--out"], "gpu takes --out FOLDER")
+        self.says(["gpu", "--pack", "--out", "a"], "gpu --pack takes no other option")
+
     def test_what_the_demo_looks_at(self):
         with tempfile.TemporaryDirectory() as folder:
             self.says(["demo", "pics"], "there is no folder 'pics'", cwd=folder)
@@ -95,7 +108,7 @@ class Packages(unittest.TestCase):
 
     def test_most_commands_name_what_to_run_and_install_nothing(self):
         for arguments in (["cli"], ["build", "asan"], ["bench", "dynamic"], ["differential"], ["stress"],
-                          ["fuzz", "npy"], ["format"], ["tidy"], ["docs"], ["docs-site"],
+                          ["fuzz", "npy"], ["gpu", "--pack"], ["format"], ["tidy"], ["docs"], ["docs-site"],
                           ["single-include"]):
             with self.subTest(arguments):
                 self.assertEqual(self.dev(*arguments), [])
@@ -138,6 +151,207 @@ class Packages(unittest.TestCase):
         self.dev("setup", "cli")
         self.assertEqual(self.ran.returncode, 1)
         self.assertIn("sudo apt-get install g++ cmake", self.ran.stderr)
+
+
+class Gpu(unittest.TestCase):
+    """./dev gpu in a copy of the scripts, on a machine whose nvidia-smi, nvcc, cmake, ninja and compute-sanitizer are
+    scripts. "Building" makes the programs of $PROGRAMS in build/gpu."""
+    CONFORMANCE, CASES = "tests/cuda_device/cuda_device_conformance_test", "tests/cuda_device/cuda_device_cases_test"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name).resolve()
+        self.root = self.folder / "copy"
+        root = DEV.parent
+        for name in ("tools/dev", "bench/results", "bench/engine", "bench/graph", "data"):
+            shutil.copytree(root / name, self.root / name)
+        for path in [DEV, root / "README.md", *(root / "bench").glob("*.py")]:
+            shutil.copy(path, self.root / path.relative_to(root))
+        for name in ("src", "include", "tests", "cmake", "bench/cuda", "examples/library"):
+            (self.root / name).mkdir(parents=True)
+        for name in ("CMakeLists.txt", "CMakePresets.json"):
+            shutil.copy(root / name, self.root)
+        self.bin = self.folder / "bin"
+        self.bin.mkdir()
+        self.asked = self.folder / "asked"
+        self.script("nvidia-smi", "echo NVIDIA Fake, 1.2, 9.0")
+        self.script("nvcc", "echo release 13.0")
+        self.script("cmake", f'echo "cmake $@" >> {self.asked}; [ $1 != --build ] || exec python3 {self.folder}/make.py')
+        self.script("ninja", "printf 'cuda_bench: phony\\nbackends_cuda_test: phony\\nother: phony\\n'")
+        self.script("compute-sanitizer", f'echo "$@" >> {self.asked}; echo ========= ERROR SUMMARY: 0 errors')
+        (self.folder / "make.py").write_text(textwrap.dedent(f"""
+            import json, pathlib, sys
+            for name, text in json.load(open({str(self.folder / 'programs')!r})).items():
+                path = pathlib.Path("build/gpu", name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("#!/bin/sh\\n" + text)
+                path.chmod(0o755)
+            """))
+        self.programs({"tests/backends_cuda_test": "echo '[doctest] test cases: 3 | 3 passed'",
+                       "bench/cuda/cuda_bench": self.benchmark([("Run", 2.0), ("LaunchAndWait", 1.0)])})
+
+    def script(self, name, text):
+        (self.bin / name).write_text(f"#!/bin/sh\n{text}\n")
+        (self.bin / name).chmod(0o755)
+
+    def programs(self, programs):
+        (self.folder / "programs").write_text(json.dumps(programs))
+
+    def benchmark(self, rows):
+        report = json.dumps({"benchmarks": [{"run_name": name, "real_time": us, "time_unit": "us",
+                                             "aggregate_name": "median"} for name, us in rows]})
+        return f"for a; do case $a in --benchmark_out=*) echo '{report}' > ${{a#--benchmark_out=}};; esac; done"
+
+    def gpu(self, *arguments, code=0, **environment):
+        environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}",
+                       "OPKIT_DATA_DIR": str(self.folder / "data"), **environment}
+        ran = subprocess.run([self.root / "dev", "gpu", *arguments], capture_output=True, text=True, timeout=300,
+                             env=environment)
+        self.assertEqual(ran.returncode, code, f"{ran.stdout}\n{ran.stderr}")
+        return ran.stdout
+
+    def stages(self):
+        checks = json.loads((self.root / "build/bench/cuda_checks.json").read_text())["stages"]
+        return {stage["name"]: (stage["result"], stage["said"]) for stage in checks}
+
+    def test_without_a_device_it_says_so_in_one_line(self):
+        for fails in ("exit 9", "echo 'No devices were found'", "exit 0"):
+            self.script("nvidia-smi", fails)
+            self.assertEqual(self.gpu(), "no CUDA device: nvidia-smi lists none, so nothing was run\n")
+        self.assertFalse((self.root / "build").exists())
+
+    def test_builds_checks_and_measures(self):
+        out = self.gpu("--out", str(self.folder / "out"))
+        asked = self.asked.read_text()
+        self.assertIn("-DCMAKE_CUDA_ARCHITECTURES=90-real", asked)
+        self.assertIn("--target cuda_bench backends_cuda_test -- -k 0", asked)
+        self.assertRegex(asked, r"--tool racecheck --error-exitcode 9 \S+backends_cuda_test --test-suite-exclude=outside")
+        stages = self.stages()
+        self.assertEqual(stages["build"][0], "passed")
+        self.assertEqual(stages["tests of the backend"], ("passed", "test cases: 3 | 3 passed"))
+        self.assertEqual(stages["memcheck of the backend"], ("passed", "ERROR SUMMARY: 0 errors"))
+        self.assertEqual(stages["corpus"], ("not run", "the corpus is not there"))
+        self.assertEqual(stages["data of magika"], ("not run", "its data is not there"))
+        self.assertEqual(stages["benchmark cuda_operators"], ("not run", "cuda_operators_bench is not built"))
+        self.assertRegex(out, r"\n5 stages passed, 0 failed, \d+ not run, in \d+ s\n\Z")
+        table = (self.root / "bench/results/cuda.md").read_text()
+        self.assertIn("one NVIDIA Fake (driver 1.2), ", table)
+        self.assertRegex(table, r"\| Run +\| 2.00 us \| +\| LaunchAndWait|\| Run +\| 2.00 us \| LaunchAndWait")
+        self.assertIn("| corpus", (self.root / "bench/results/cuda_checks.md").read_text())
+        self.assertEqual({path.name for path in (self.folder / "out").iterdir()},
+                         {"cuda.json", "cuda_checks.json", "log.txt"})
+        self.assertIn("3 passed", (self.folder / "out/log.txt").read_text())
+
+    def test_takes_the_programs_that_are_there(self):
+        self.gpu()
+        self.asked.unlink()
+        self.gpu()
+        self.assertNotIn("cmake", self.asked.read_text())
+        self.assertEqual(self.stages()["build"], ("not run", "build/gpu has the programs of these sources"))
+        (self.root / "src/new.cpp").write_text("")
+        self.gpu()
+        self.assertIn("cmake --preset gpu", self.asked.read_text())
+
+    def test_a_stage_that_fails_stops_no_other(self):
+        self.programs({"tests/backends_cuda_test": "echo 'one is wrong'; exit 3",
+                       self.CASES: "kill -9 $$",
+                       "bench/cuda/cuda_bench": self.benchmark([("Run", 2.0)]) + "; exit 1"})
+        out = self.gpu(code=1)
+        stages = self.stages()
+        self.assertEqual(stages["tests of the backend"], ("failed", "exit status 3: one is wrong"))
+        self.assertEqual(stages["cases of operators"], ("failed", "exit status -9: "))
+        self.assertEqual(stages["memcheck of these cases"][0], "passed")
+        self.assertEqual(stages["benchmark cuda"][0], "failed")
+        self.assertIn("3 failed: tests of the backend, cases of operators, benchmark cuda", out)
+        self.assertTrue((self.root / "build/bench/cuda.json").exists())  # what it has measured
+        (self.root / "src/new.cpp").write_text("")
+        self.script("cmake", "echo it does not build; exit 1")
+        self.gpu(code=1)
+        self.assertEqual(self.stages()["build"], ("failed", "exit status 1: it does not build"))
+        self.assertEqual(self.stages()["tests of the backend"][0], "failed")  # the earlier program
+
+    def test_a_stage_ends_at_its_limit(self):
+        gpu = self.module()
+        stage = gpu.Stage("long", ["sh", "-c", "echo first; sleep 600"], 1)
+        stage.run(time.monotonic() + 600)
+        self.assertEqual((stage.result, stage.said), ("failed", "stopped after 1 s: first"))
+        stage = gpu.Stage("late", ["true"], 1)
+        stage.run(time.monotonic() - 1)
+        self.assertEqual((stage.result, stage.said), ("not run", "no time was left"))
+
+    def test_a_benchmark_that_was_stopped_keeps_its_rows(self):
+        gpu = self.module()
+        text = json.dumps({"context": {}, "benchmarks": [{"name": "a"}, {"name": "b"}]}, indent=2)
+        cut = text[:text.index('"b"')]
+        self.assertEqual(gpu.mended(text)["benchmarks"], [{"name": "a"}, {"name": "b"}])
+        self.assertEqual(gpu.mended(cut)["benchmarks"], [{"name": "a"}])
+        self.assertIsNone(gpu.mended("{"))
+
+    def module(self):
+        """gpu.py of the copy."""
+        for name in ("fetch", "record"):  # those of another test's copy
+            sys.modules.pop(name, None)
+        spec = importlib.util.spec_from_file_location("gpu_of_copy", self.root / "tools/dev/gpu.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def write_data(self):
+        wheels = json.loads((self.root / "data/wheels.json").read_text())
+        for name in ("onnx", "magika", "silero_vad", "rapidocr_onnxruntime"):
+            folder = self.folder / "data" / f"{name}-{wheels[name]['version']}"
+            folder.mkdir(parents=True)
+            (folder / "model.onnx").write_bytes(name.encode())
+            (folder / ".fetched").write_text("\n".join([wheels[name]["sha256"], *wheels[name]["files"], ""]))
+
+    def test_packs_what_the_machine_lacks(self):
+        self.write_data()
+        out = self.gpu("--pack")
+        self.assertIn("programs is left out: build/gpu is not configured (./dev build gpu), so the other machine "
+                      "compiles them\n", out)
+        pack = self.root / "build/gpu-pack"
+        self.assertEqual({path.name for path in pack.iterdir()},
+                         {"facts.json", *(f"{name}.tar.xz" for name in ("packages", "onnx", "magika", "silero_vad",
+                                                                        "rapidocr_onnxruntime"))})
+        self.assertLess(sum(path.stat().st_size for path in pack.iterdir()), 45 << 20)
+        with tarfile.open(pack / "packages.tar.xz") as tar:
+            names = tar.getnames()
+        for name in ("include/doctest/doctest.h", "include/protozero/pbf_reader.hpp", "include/eigen3/Eigen/Core",
+                     "include/benchmark/benchmark.h"):
+            self.assertIn(name, names)
+        # The other machine has neither packages nor data.
+        shutil.rmtree(self.folder / "data")
+        self.programs({self.CONFORMANCE: "cat $OPKIT_DATA_DIR/onnx-*/model.onnx"})
+        self.gpu()
+        self.assertEqual(self.stages()["corpus"], ("passed", "onnx"))
+        self.assertIn(f"-DCMAKE_PREFIX_PATH={self.root}/build/gpu-unpacked", self.asked.read_text())
+        self.assertTrue((self.root / "build/gpu-unpacked/include/doctest/doctest.h").exists())
+
+    def test_packs_programs_too(self):
+        self.write_data()
+        (self.root / "build/gpu").mkdir(parents=True)
+        (self.root / "build/gpu/CMakeCache.txt").write_text("")
+        self.gpu("--pack")
+        shutil.rmtree(self.root / "build/gpu")
+        self.asked.unlink()
+        self.gpu()
+        self.assertNotIn("cmake", self.asked.read_text())
+        self.assertEqual(self.stages()["tests of the backend"], ("passed", "test cases: 3 | 3 passed"))
+
+    def test_names_what_does_not_fit(self):
+        self.write_data()
+        gpu = self.module()
+        gpu.MOST_BYTES, gpu.packages = 800, lambda: {}
+        os.environ["OPKIT_DATA_DIR"] = str(self.folder / "data")
+        self.addCleanup(os.environ.pop, "OPKIT_DATA_DIR")
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            gpu.pack(None)
+        self.assertRegex(out.getvalue(), r"rapidocr_onnxruntime is left out: its 0\.0 MiB do not fit in 0 MiB\n")
+        shutil.rmtree(self.folder / "data")
+        self.gpu()
+        self.assertEqual(self.stages()["data of rapidocr_onnxruntime"],
+                         ("not run", "its 0.0 MiB do not fit in 0 MiB"))
 
 
 class Onednn(unittest.TestCase):

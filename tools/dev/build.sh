@@ -78,6 +78,7 @@ build_command() {
   case $preset in
     clang | asan | tsan) want_clang ;;
     arm64) want_arm64 ;;
+    gpu) find_nvcc ;;
   esac
   want_dlpack
   ready

@@ -36,7 +36,7 @@ TEST_CASE("without a device its events can be made, and its memory is an error w
                          doctest::Contains("no CUDA device on this machine"), Error);
 }
 
-TEST_CASE("an event of CUDA goes through its states again and again") {
+TEST_CASE("an event of CUDA goes through its states again and again" * kOutsideSanitizer) {
   NEEDS_CUDA_DEVICE();
   CUDAContext context(kCuda0);
   Event event(kCuda0);
@@ -51,7 +51,7 @@ TEST_CASE("an event of CUDA goes through its states again and again") {
   }
 }
 
-TEST_CASE("a stream waits for an event of another") {
+TEST_CASE("a stream waits for an event of another" * kOutsideSanitizer) {
   NEEDS_CUDA_DEVICE();
   CUDAContext producer(kCuda0), consumer(kCuda0);
   producer.SwitchToDevice(0);
@@ -80,7 +80,8 @@ TEST_CASE("a callback may use CUDA") {
   Await([&] { return got == 7; });
 }
 
-TEST_CASE("cancelling fails dependants at once; the memory lives until the device has drained") {
+TEST_CASE("cancelling fails dependants at once; the memory lives until the device has drained" *
+          kOutsideSanitizer) {
   NEEDS_CUDA_DEVICE();
   CUDAContext producer(kCuda0), consumer(kCuda0);
   producer.SwitchToDevice(0);

@@ -138,7 +138,8 @@ TEST_CASE("parallel_for of a function for \"gpu\" runs a device lambda on the st
   for (size_t i = 0; i < values.size(); ++i) CHECK(y.data<float>()[i] == 2 * values[i]);
 }
 
-TEST_CASE("a function is called when work is issued; its memory lasts until that is done") {
+TEST_CASE("a function is called when work is issued; its memory lasts until that is done" *
+          kOutsideSanitizer) {
   NEEDS_CUDA_DEVICE();
   Workspace ws;
   *ws.CreateTensor("x") = ToCuda({-1, 2, 3});

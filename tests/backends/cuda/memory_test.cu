@@ -69,7 +69,8 @@ cudaStream_t MakeStream() {
 
 using namespace cuda_memory_test;
 
-TEST_CASE("a copy issued on one stream does not go to a block that another still writes") {
+TEST_CASE("a copy issued on one stream does not go to a block that another still writes" *
+          kOutsideSanitizer) {
   NEEDS_CUDA_DEVICE();
   constexpr int64_t kCount = 1 << 18;
   CUDAContext busy(kCuda0), other(kCuda0);
@@ -92,7 +93,8 @@ TEST_CASE("a copy issued on one stream does not go to a block that another still
   }
 }
 
-TEST_CASE("an executor computes while the calling thread's stream is held with frees queued") {
+TEST_CASE("an executor computes while the calling thread's stream is held with frees queued" *
+          kOutsideSanitizer) {
   NEEDS_CUDA_DEVICE();
   Graph graph;
   graph.AddInput("v0", DType::kFloat32, {1000}, kCuda0);
@@ -140,7 +142,8 @@ TEST_CASE("memory of a stream that its owner has destroyed is freed, on any thre
   CHECK(cudaDeviceSynchronize() == cudaSuccess);
 }
 
-TEST_CASE("an operator without an event keeps the pinned memory that the device reads") {
+TEST_CASE("an operator without an event keeps the pinned memory that the device reads" *
+          kOutsideSanitizer) {
   NEEDS_CUDA_DEVICE();
   constexpr int64_t kCount = 1 << 16;
   static std::atomic<bool> gone;
@@ -235,7 +238,8 @@ TEST_CASE("ParallelFor counts past 32 bits, and does not mind a query of work th
   CHECK(host.data<uint8_t>()[0] == (kCount - 1) % 251);
 }
 
-TEST_CASE("a kernel's illegal address fails its event, wakes the waiters, and the process ends") {
+TEST_CASE("a kernel's illegal address fails its event, wakes the waiters, and the process ends" *
+          kOutsideSanitizer) {
   NEEDS_CUDA_DEVICE();
   if (!IsChild()) return;
   CUDAContext context(kCuda0);

@@ -92,7 +92,7 @@ TEST_CASE("the typed function runs as a kernel") {
   CHECK(ToHost(*ws.GetTensor("Z")) == Values{12, 24, 36});
 }
 
-TEST_CASE("chained operators on two streams need no host between them") {
+TEST_CASE("chained operators on two streams need no host between them" * kOutsideSanitizer) {
   NEEDS_CUDA_DEVICE();
   Workspace ws;
   *ws.CreateTensor("X") = ToCuda({1, 2});
