@@ -167,6 +167,7 @@ OPKIT_STANDARD_OPERATOR(Dropout, kMaker, DropoutOp)
     .Output(1, "mask", "whether an element was kept", {DType::kBool})
     .Arg<int64_t>("seed", "of the random numbers, as NumPy's RandomState takes it")
     .Inplace({{0, 0}})
+    .InputsOnHost({1, 2})
     .Stateful()
     .PointwiseCost(1)
     .Infer([](InferenceContext& c) {

@@ -42,16 +42,20 @@ inline void LeaveShapesOnHost(const KernelQuery& query) {
   if (!query.inputs.empty())
     throw UnsupportedOperatorFeature("it leaves shapes, short lists of integers, on the host");
 }
+// Returns a configuration with the in-place pairs of the schema. For Propose.
+inline KernelConfig InplaceConfig(const KernelQuery& query) {
+  const OpSchema& schema = OpRegistry::Global().GetSchema(query.def.type());
+  KernelConfig config;
+  for (int i = 0; i < static_cast<int>(query.inputs.size()); ++i)
+    if (schema.CanInplace(i, 0)) config.inplace.emplace_back(i, 0);
+  return config;
+}
 // Returns one configuration, with the in-place pairs of the schema, if input 0 is of one of Types.
 // For Propose.
 template <class Types>
 std::vector<KernelConfig> ProposeTypes(const KernelQuery& query) {
   RequireTypes<Types>(query);
-  const OpSchema& schema = OpRegistry::Global().GetSchema(query.def.type());
-  KernelConfig config;
-  for (int i = 0; i < static_cast<int>(query.inputs.size()); ++i)
-    if (schema.CanInplace(i, 0)) config.inplace.emplace_back(i, 0);
-  return {std::move(config)};
+  return {InplaceConfig(query)};
 }
 
 }}  // namespace opkit

@@ -1,0 +1,1 @@
+#include "opkit/backends/cuda/ops/sum_to_shape.hpp"
