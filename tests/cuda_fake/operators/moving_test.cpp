@@ -215,6 +215,8 @@ TEST_CASE("an index outside its axis touches no memory, and a later run reports 
 }
 
 TEST_CASE("tensors are made of a few numbers") {
+  CHECK(OnCudaOnly("Constant", {}, {{"value_ints", Ints{3, 4}}})[0].ToVector<int64_t>() ==
+        Ints{3, 4});
   Compare("ConstantOfShape", {List({2, 3})});
   Compare("ConstantOfShape", {List({})}, {{"value", Tensor::From<int64_t>({1}, {-7})}});
   Compare("EyeLike", {Numbers({3, 4})}, {{"k", 1}});
@@ -224,7 +226,7 @@ TEST_CASE("tensors are made of a few numbers") {
           {Tensor::Scalar(int64_t{1}), Tensor::Scalar(int64_t{9}), Tensor::Scalar(int64_t{3})});
   for (const Tensor& indices :
        {Tensor::From<int64_t>({2, 2}, {0, -1, 3, 9}), Tensor::From<float>({3}, {1, -2, 7.5f})})
-    for (const int64_t axis : {0, -1})
+    for (const int64_t axis : {0, 1, -1})
       Compare("OneHot", {indices, Tensor::Scalar(int64_t{4}), Numbers({2}, DType::kInt64)},
               {{"axis", axis}});
 }
