@@ -251,7 +251,8 @@ OPKIT_ONEDNN_REDUCTION(ReduceMin, detail::ReduceAsExtreme<false>::Of<float, doub
                        detail::OnednnExtreme<false>);
 OPKIT_ONEDNN_REDUCTION(ReduceL1, detail::ReduceAsL1<float, double>, detail::OnednnL1);
 OPKIT_ONEDNN_REDUCTION(ReduceL2, detail::ReduceAsL2<float, double>, detail::OnednnSumSquare);
-OPKIT_ONEDNN_REDUCTION(ReduceSumSquare, detail::ReduceAsSumSquare<float, double>, detail::OnednnSumSquare);
+OPKIT_ONEDNN_REDUCTION(ReduceSumSquare, detail::ReduceAsSumSquare<float, double>,
+                       detail::OnednnSumSquare);
 #undef OPKIT_ONEDNN_REDUCTION
 
 }}  // namespace opkit

@@ -75,9 +75,9 @@ class ReduceOperatorOn : public StandardOperatorOn<Context> {
   // Returns the plan for the inputs of this run. Call it once in each run, after InferredOutput.
   const ReducePlan& Plan() {
     const Tensor& data = this->Input(0);
-    const Dims axes = this->HasInput(1) ? IntegerList(this->Input(1, DeviceType::kCPU),
-                                                      "the axes of a reduction")
-                                        : Dims();
+    const Dims axes = this->HasInput(1)
+                          ? IntegerList(this->Input(1, DeviceType::kCPU), "the axes of a reduction")
+                          : Dims();
     if (planned_ && data.shape() == planned_shape_ && axes == planned_axes_) [[likely]]
       return plan_;
     plan_ = ReducePlan(data.shape(), Mask(axes, noop_, data.rank(), this->type()));
@@ -341,7 +341,6 @@ inline void FillReduceSchema(OpSchema& schema, const char* doc, uint64_t flops,
              "the axes to reduce, negative ones from the last; optional: all axes, or none with "
              "noop_with_empty_axes",
              IndexTypes::DTypes())
-      .InputsOnHost({1})
       .Output(0, "reduced", "of the type of the data")
       .Arg<int64_t>("keepdims", "1: reduced axes stay with an extent of 1; 0: they go", 1)
       .Arg<int64_t>("noop_with_empty_axes", "1: no axes are reduced where none is named", 0)
@@ -470,7 +469,6 @@ OPKIT_STANDARD_OPERATOR(ReduceGradient, kMaker, ReduceGradientOp)
     .Input(0, "data", "as it was reduced; only its shape is read", FloatTypes::DTypes())
     .Input(1, "axes", "as they were reduced; optional", IndexTypes::DTypes())
     .Input(2, "gradient", "of the result", FloatTypes::DTypes())
-    .InputsOnHost({1})
     .Output(0, "Y", "as the data")
     .Arg<int64_t>("noop_with_empty_axes", "as they were reduced", 0)
     .Arg<int64_t>("mean", "1: of ReduceMean, 0: of ReduceSum", 0)

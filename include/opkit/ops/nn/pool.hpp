@@ -130,8 +130,7 @@ inline void FillGlobalPoolSchema(OpSchema& schema) {
 
 // Throws kInvalidArgument for an exponent of a norm below 1.
 inline void CheckNormExponent(const std::string& op, int64_t p) {
-  if (p < 1)
-    Throw(ErrorCode::kInvalidArgument, op, ": p is ", p, ", expected a number from 1 on");
+  if (p < 1) Throw(ErrorCode::kInvalidArgument, op, ": p is ", p, ", expected a number from 1 on");
 }
 
 // The pools that the operator PoolGradient has the gradient of, as its attribute `function` names
