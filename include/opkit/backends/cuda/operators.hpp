@@ -5,14 +5,23 @@
 #define OPKIT_BACKENDS_CUDA_OPERATORS_HPP_
 
 #include "opkit/backends/cuda/ops/conv.hpp"
+#include "opkit/backends/cuda/ops/elementwise.hpp"
 #include "opkit/backends/cuda/ops/gather.hpp"
 #include "opkit/backends/cuda/ops/generators.hpp"
+#include "opkit/backends/cuda/ops/loss.hpp"
 #include "opkit/backends/cuda/ops/matmul.hpp"
+#include "opkit/backends/cuda/ops/normalization.hpp"
+#include "opkit/backends/cuda/ops/order.hpp"
 #include "opkit/backends/cuda/ops/pad.hpp"
+#include "opkit/backends/cuda/ops/pool.hpp"
 #include "opkit/backends/cuda/ops/random.hpp"
 #include "opkit/backends/cuda/ops/rearrange.hpp"
+#include "opkit/backends/cuda/ops/reduce.hpp"
+#include "opkit/backends/cuda/ops/reduce_norm.hpp"
+#include "opkit/backends/cuda/ops/reduction.hpp"
 #include "opkit/backends/cuda/ops/reshape.hpp"
 #include "opkit/backends/cuda/ops/resize.hpp"
+#include "opkit/backends/cuda/ops/rows.hpp"
 #include "opkit/backends/cuda/ops/scatter.hpp"
 #include "opkit/backends/cuda/ops/sum_to_shape.hpp"
 
