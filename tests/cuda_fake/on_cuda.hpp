@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "opkit/backends/cuda/context.hpp"
+#include "opkit/op/create_operator.hpp"
 #include "opkit/op/invoke.hpp"
 #include "support/backends.hpp"
 #include "support/compare.hpp"
@@ -48,6 +49,32 @@ inline void CheckOnCuda(const std::string& backend, const std::string& op,
   const auto found = RunOnCuda(backend, op, inputs, args);
   CHECK(Difference(OnHost(found[0]), expected[0], {.rtol = 0, .atol = 0}) == "");
 }
+// An operator on the device that is made for the inputs of its first run and stays for the others.
+class KeptOperator {
+ public:
+  KeptOperator(const std::string& backend, const std::string& op) : def_(op, {}, {"y"}) {
+    def_.Device(kCuda0).Backends(backend);
+  }
+  // Runs on these inputs, which are on the device, and checks the output against the CPU's.
+  void Check(const std::vector<opkit::Tensor>& inputs) {
+    std::vector<opkit::Tensor> on_host;
+    for (const opkit::Tensor& input : inputs) {
+      const std::string name = "i" + std::to_string(on_host.size());
+      *workspace_.CreateTensor(name) = input;
+      if (!op_) def_.Input(name);
+      on_host.push_back(OnHost(input));
+    }
+    if (!op_) op_ = opkit::CreateOperator(def_, &workspace_);
+    op_->Run();
+    const opkit::Tensor expected = opkit::Invoke(def_.type(), on_host)[0];
+    CHECK(Difference(OnHost(*workspace_.GetTensor("y")), expected, {}) == "");
+  }
+
+ private:
+  opkit::OperatorDef def_;
+  opkit::Workspace workspace_;
+  std::unique_ptr<opkit::OperatorBase> op_;
+};
 // Returns the backends of CUDA in this program that have a kernel of the operator.
 inline std::vector<std::string> CudaBackendsOf(const std::string& op) {
   std::vector<std::string> out;

@@ -66,11 +66,31 @@ using CudnnWindows =
     CudnnDescriptor<cudnnConvolutionDescriptor_t, &cudnnCreateConvolutionDescriptor,
                     &cudnnDestroyConvolutionDescriptor>;
 
+// True if the windows are those of an axis with pad_begin at both ends, as cuDNN has it. A larger
+// pad at the end may reach no window.
+inline bool HasEvenPads(const WindowAxis& axis) {
+  const int64_t room = axis.input + 2 * axis.pad_begin - axis.extent();
+  return room >= 0 && room / axis.stride + 1 == axis.output;
+}
+// Returns the sizes of the same convolution of an image that has uneven pads as elements.
+inline ConvSizes WithEvenPads(ConvSizes sizes) {
+  sizes.input_pixels = 1;
+  for (WindowAxis& axis : sizes.axes) {
+    if (!HasEvenPads(axis)) {
+      axis.input =
+          (std::max)(axis.input + axis.pad_begin, (axis.output - 1) * axis.stride + axis.extent());
+      axis.pad_begin = axis.pad_end = 0;
+    }
+    sizes.input_pixels *= axis.input;
+  }
+  return sizes;
+}
+
 // Not thread-safe, like the operator that owns it.
 class CudnnConvolution {
  public:
-  // Describes the convolution and asks cuDNN for its fastest deterministic algorithm. Throws
-  // UnsupportedOperatorFeature if cuDNN has none.
+  // Describes the convolution, whose pads are even, and asks cuDNN for its fastest deterministic
+  // algorithm. Throws UnsupportedOperatorFeature if cuDNN has none.
   CudnnConvolution(cudnnHandle_t handle, ConvTensor result, DType dtype, const ConvSizes& sizes,
                    int64_t groups)
       : result_(result), is_double_(dtype == DType::kFloat64) {
@@ -143,19 +163,12 @@ class CudnnConvolution {
       axes.insert(axes.begin(), WindowAxis());
       axes[0].input = axes[0].output = 1;
     }
-    if (axes.size() > 3)
-      throw UnsupportedOperatorFeature(
-          StrCat("cuDNN has at most 3 spatial axes, and the input has ", axes.size()));
     const int channels = Narrow(groups * sizes.channels), outputs = Narrow(groups * sizes.outputs);
     const int batch = Narrow(sizes.batch);
     std::vector<int> image{batch, channels}, pixels{batch, outputs},
         kernels{outputs, Narrow(sizes.channels)}, pads, strides, dilations;
     for (const WindowAxis& axis : axes) {
-      // cuDNN has the same pad at both ends. A larger pad at the end may reach no window.
-      const int64_t room = axis.input + 2 * axis.pad_begin - axis.extent();
-      if (room < 0 || room / axis.stride + 1 != axis.output)
-        throw UnsupportedOperatorFeature(
-            "cuDNN has the same pads at the beginning and at the end of an axis");
+      OPKIT_ASSERT(HasEvenPads(axis));
       image.push_back(Narrow(axis.input));
       pixels.push_back(Narrow(axis.output));
       kernels.push_back(Narrow(axis.kernel));

@@ -21,6 +21,73 @@ struct AddBiasLoop {
   }
 };
 
+// An image and its copy with pads, for convolutions whose pads are uneven.
+struct PaddedImage {
+  ConvExtents given, padded;
+  int64_t planes;
+
+  PaddedImage(const ConvSizes& sizes, const ConvSizes& even, int64_t groups)
+      : given(sizes, groups), padded(even, groups), planes(sizes.batch * groups * sizes.channels) {}
+  // Returns the number of elements of the copy; 0 if none is needed.
+  int64_t size() const {
+    for (int i = 0; i < ConvExtents::kAxes; ++i)
+      if (!(given.axes[i] == padded.axes[i])) return planes * padded.input_pixels;
+    return 0;
+  }
+  // Returns the element of the image that is element i of the copy; -1 for a pad.
+  OPKIT_HOST_DEVICE int64_t ImageOf(int64_t i) const {
+    const SpatialIndex at(i % padded.input_pixels, padded.axes[1].input, padded.axes[2].input);
+    int64_t from = i / padded.input_pixels;
+    for (int axis = 0; axis < ConvExtents::kAxes; ++axis) {
+      const int64_t x = at.at[axis] - (given.axes[axis].pad_begin - padded.axes[axis].pad_begin);
+      if (x < 0 || x >= given.axes[axis].input) return -1;
+      from = from * given.axes[axis].input + x;
+    }
+    return from;
+  }
+};
+template <class T>
+struct PadImageLoop {
+  PaddedImage pads;
+  const T* image;
+  T* copy;
+  OPKIT_DEVICE void operator()(int64_t i) const {
+    const int64_t from = pads.ImageOf(i);
+    copy[i] = from < 0 ? static_cast<T>(0.f) : image[from];
+  }
+};
+template <class T>
+struct CropImageLoop {
+  PaddedImage pads;
+  const T* copy;
+  T* image;
+  OPKIT_DEVICE void operator()(int64_t i) const {
+    if (const int64_t to = pads.ImageOf(i); to >= 0) image[to] = copy[i];
+  }
+};
+
+// The work of cuDNN for a node, and the copy of its image.
+struct CudnnWork {
+  PaddedImage pads;
+  CudnnConvolution convolution;
+
+  CudnnWork(cudnnHandle_t handle, ConvTensor result, DType dtype, const ConvSizes& sizes,
+            int64_t groups)
+      : CudnnWork(handle, result, dtype, sizes, WithEvenPads(sizes), groups) {}
+
+  // The scratch memory begins with cuDNN's, behind which the copy lies.
+  int64_t copy_at() const { return (convolution.scratch_bytes() + 255) / 256 * 256; }
+  int64_t scratch_bytes(DType dtype) const {
+    if (pads.size() == 0) return convolution.scratch_bytes();
+    return copy_at() + pads.size() * static_cast<int64_t>(BitSize(dtype) / 8);
+  }
+
+ private:
+  CudnnWork(cudnnHandle_t handle, ConvTensor result, DType dtype, const ConvSizes& sizes,
+            const ConvSizes& even, int64_t groups)
+      : pads(sizes, even, groups), convolution(handle, result, dtype, even, groups) {}
+};
+
 }  // namespace detail
 
 template <class Attributes, bool kTransposed, bool kGradient>
@@ -42,9 +109,9 @@ class CudnnConvOp final : public CUDAConvOperator<Attributes, kTransposed, kGrad
     const CUDADeviceGuard guard(query.def.device());
     auto& cudnn = CUDAStream::Get(query.def.device(), 0).template Slot<detail::CudnnHandle>();
     const std::lock_guard lock(cudnn.mutex);
-    const detail::CudnnConvolution convolution(cudnn.handle, node.result, query.inputs[0].dtype,
-                                               sizes, node.groups);
-    configs[0].scratch_bytes = convolution.scratch_bytes();
+    const DType dtype = query.inputs[0].dtype;
+    const detail::CudnnWork work(cudnn.handle, node.result, dtype, sizes, node.groups);
+    configs[0].scratch_bytes = work.scratch_bytes(dtype);
     return configs;
   }
 
@@ -54,14 +121,18 @@ class CudnnConvOp final : public CUDAConvOperator<Attributes, kTransposed, kGrad
       if (result->numel() == 0) return;
       auto& cudnn = this->context_.stream().template Slot<detail::CudnnHandle>();
       const std::lock_guard lock(cudnn.mutex);
-      if (!convolution_ || version_ != this->inference().version()) {
-        convolution_.reset();
-        convolution_.emplace(cudnn.handle, this->node_.result, kDTypeOf<T>, this->Sizes(),
-                             this->node_.groups);
+      if (!work_ || version_ != this->inference().version()) {
+        work_.reset();
+        work_.emplace(cudnn.handle, this->node_.result, kDTypeOf<T>, this->Sizes(),
+                      this->node_.groups);
         version_ = this->inference().version();
       }
       const ConvOperands operands = this->OperandsOf(*result);
-      convolution_->Run(cudnn.handle, operands, this->Scratch(convolution_->scratch_bytes()));
+      auto* scratch = static_cast<char*>(this->Scratch(work_->scratch_bytes(kDTypeOf<T>)));
+      if (work_->pads.size() > 0)
+        RunPadded<T>(cudnn.handle, operands, scratch);
+      else
+        work_->convolution.Run(cudnn.handle, operands, scratch);
       if (operands.bias)
         ParallelFor(this->context_, result->numel(),
                     detail::AddBiasLoop<T>{
@@ -71,7 +142,25 @@ class CudnnConvOp final : public CUDAConvOperator<Attributes, kTransposed, kGrad
   }
 
  private:
-  std::optional<detail::CudnnConvolution> convolution_;
+  template <class T>
+  void RunPadded(cudnnHandle_t handle, ConvOperands operands, char* scratch) {
+    const detail::PaddedImage& pads = work_->pads;
+    auto* copy = reinterpret_cast<T*>(scratch + work_->copy_at());
+    auto* image = static_cast<T*>(operands.result);
+    const bool makes_image = this->node_.result == ConvTensor::kImage;
+    if (makes_image) {
+      operands.result = copy;
+    } else {
+      ParallelFor(this->context_, pads.size(),
+                  detail::PadImageLoop<T>{pads, static_cast<const T*>(operands.image), copy});
+      operands.image = copy;
+    }
+    work_->convolution.Run(handle, operands, scratch);
+    if (makes_image)
+      ParallelFor(this->context_, pads.size(), detail::CropImageLoop<T>{pads, copy, image});
+  }
+
+  std::optional<detail::CudnnWork> work_;
   uint64_t version_ = 0;  // of the shapes for which it was made
 };
 

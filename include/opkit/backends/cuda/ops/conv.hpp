@@ -9,42 +9,6 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// The sizes of a convolution (ConvSizes), in a form that a kernel's launch copies to the device.
-// Missing spatial axes are outer axes of one element.
-struct ConvExtents {
-  static constexpr int kAxes = 3;
-
-  int64_t groups, batch, channels, outputs, input_pixels, output_pixels, kernel;
-  WindowAxis axes[kAxes];
-
-  // Throws kUnsupported for more than kAxes axes.
-  ConvExtents(const ConvSizes& sizes, int64_t of_groups)
-      : groups(of_groups),
-        batch(sizes.batch),
-        channels(sizes.channels),
-        outputs(sizes.outputs),
-        input_pixels(sizes.input_pixels),
-        output_pixels(sizes.output_pixels),
-        kernel(sizes.kernel) {
-    const int given = static_cast<int>(sizes.axes.size());
-    RequireAxes(given);
-    for (int i = 0; i < kAxes - given; ++i) axes[i].input = axes[i].output = 1;
-    for (int i = 0; i < given; ++i) axes[kAxes - given + i] = sizes.axes[Index(i)];
-  }
-  static void RequireAxes(int given) {
-    if (given > kAxes)
-      throw UnsupportedOperatorFeature(
-          StrCat("it has at most ", kAxes, " spatial axes, and the input has ", given));
-  }
-};
-
-// Splits the number of an element into its indices along three axes.
-struct SpatialIndex {
-  int64_t at[ConvExtents::kAxes];
-  OPKIT_HOST_DEVICE SpatialIndex(int64_t i, int64_t middle, int64_t last)
-      : at{i / (middle * last), i / last % middle, i % last} {}
-};
-
 template <class T>
 struct ConvPixelsLoop {
   ConvExtents sizes;
