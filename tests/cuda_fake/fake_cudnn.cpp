@@ -204,6 +204,8 @@ cudnnStatus_t Answers(cudnnHandle_t handle, const Convolution& conv, int request
   Known(handle);
   Require(requested >= 3 && count && answers, "no place for algorithms");
   *count = 0;
+  // cuDNN refuses a convolution that it does not support before it runs.
+  if (CUDNN_STATUS_CATEGORY(state().failure) == CUDNN_STATUS_NOT_SUPPORTED) return state().failure;
   if (!state().has_algorithms) return CUDNN_STATUS_SUCCESS;
   const auto add = [&](int algo, cudnnDeterminism_t determinism, cudnnMathType_t math) {
     Answer& answer = answers[(*count)++];

@@ -26,7 +26,7 @@ struct CudnnCall {
   bool operator==(const CudnnCall&) const = default;
 };
 std::vector<CudnnCall> TakeCudnnCalls();  // since the last call of this function
-void FailCudnn(int status);               // what convolutions return; 0: they compute
+void FailCudnn(int status);               // what convolutions return; 0: they work
 void OfferCudnnAlgorithms(bool offer);    // false: the heuristics find none
 
 }  // namespace fake

@@ -57,6 +57,10 @@ TEST_CASE("cuDNN's kernel asks for the scratch memory that it needs, or says wha
   fake::OfferCudnnAlgorithms(false);
   CHECK(CandidateFor(x, w).dropped == "cuDNN has no deterministic algorithm for it");
   fake::OfferCudnnAlgorithms(true);
+  fake::FailCudnn(CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
+  CHECK(CandidateFor(x, w).dropped ==
+        "cudnnGetConvolutionForwardAlgorithm_v7 failed: CUDNN_STATUS_FAKE");
+  fake::FailCudnn(CUDNN_STATUS_SUCCESS);
 }
 
 TEST_CASE("a prepared convolution follows the shapes of its inputs") {

@@ -21,17 +21,20 @@ namespace detail {
 // Algorithms that need more scratch memory are not used.
 inline constexpr int64_t kCudnnMostScratch = int64_t{256} << 20;
 
-// Throws an Error "<what> failed: <name of the status>" unless the call succeeded.
+// Throws an Error "<what> failed: <name of the status>" unless the call succeeded. It is an
+// UnsupportedOperatorFeature if cuDNN does not support the call's arguments.
 inline void CheckCudnn(cudnnStatus_t status, const char* what) {
   if (status == CUDNN_STATUS_SUCCESS) [[likely]]
     return;
+  const std::string message = StrCat(what, " failed: ", cudnnGetErrorString(status));
+  if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED)
+    throw UnsupportedOperatorFeature(message);
   ErrorCode code = ErrorCode::kOperatorFailed;
   if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_BAD_PARAM) code = ErrorCode::kInvalidArgument;
-  if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) code = ErrorCode::kUnsupported;
   if (status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
       status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
     code = ErrorCode::kOutOfMemory;
-  Throw(code, what, " failed: ", cudnnGetErrorString(status));
+  throw Error(code, message);
 }
 
 // The handle for the work of one stream (CUDAStream::Slot). Threads that share a stream lock
