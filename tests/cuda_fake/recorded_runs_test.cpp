@@ -88,6 +88,30 @@ OPERATOR_SCHEMA(RecordedRandom)
     .IdenticalTypeAndShape();
 REGISTER_CUDA_OPERATOR(RecordedRandom, RecordedOddOp);
 
+OPERATOR_SCHEMA(RecordedUntyped).NumInputs(1).NumOutputs(1).Arg("does", "");
+REGISTER_CUDA_OPERATOR(RecordedUntyped, RecordedOddOp);
+
+// y = x * n, with n on the host.
+class RecordedScaleOp final : public Operator<CUDAContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    ++g_calls;
+    const Tensor& x = Input(0);
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    ParallelFor(context_, x.numel(),
+                [n = *Input(1, DeviceType::kCPU).data<float>(), from = x.data<float>(),
+                 to = y->mutable_data<float>()](int64_t i) { to[i] = from[i] * n; });
+    return true;
+  }
+};
+OPERATOR_SCHEMA(RecordedScale)
+    .NumInputs(2)
+    .NumOutputs(1)
+    .InputsOnHost({1})
+    .IdenticalTypeAndShapeOfInput(0);
+REGISTER_CUDA_OPERATOR(RecordedScale, RecordedScaleOp);
+
 class OnHostOp final : public Operator<CPUContext> {
  public:
   USE_OPERATOR_FUNCTIONS(CPUContext);
@@ -327,12 +351,24 @@ TEST_CASE("a plan says why its steps are not recorded, and its operators run") {
   between.AddNode(CopyToDevice("a", "b", Device{}));
   between.AddNode(CopyToDevice("b", "c", kCuda0));
   check(between, "CopyToDevice (b) -> (c) runs on the host between steps on cuda");
-  Graph open;
-  open.AddInput("x", DType::kFloat32, {2}, kCuda0);
-  open.AddNode(Odd("x", "a", ""));
-  open.AddNode(Odd("a", "y", "").Device(kCuda0));
-  open.AddOutput("y");
-  check(open, "lies in a donated input", {.memory = {.donated_inputs = {"x"}}});
+  Graph devices = OneNode(Odd("x", "y", ""));
+  devices.AddNode(CopyToDevice("x", "a", kCuda1));
+  devices.AddNode(Odd("a", "b", "").Device(kCuda1));
+  devices.AddOutput("b");
+  check(devices, "steps run on cuda and on cuda:1");
+  check(OneNode(OperatorDef("RecordedUntyped", {"x"}, {"y"}).Device(kCuda0)),
+        "the type of 'y' is known only after a run");
+  Graph host = OneNode(OperatorDef("RecordedScale", {"x", "n"}, {"y"}).Device(kCuda0));
+  host.AddInput("m", DType::kFloat32, {1});
+  host.SetDefault("m", Tensor::From<float>({1}, {3}));
+  host.AddNode(OperatorDef("RecordedOnHost", {"m"}, {"n"}));
+  check(host, "a step on cuda reads 'n' in memory of cpu");
+  Graph donated;
+  donated.AddInput("x", DType::kFloat32, {2}, kCuda0);
+  donated.AddNode(Odd("x", "a", ""));
+  donated.AddNode(Odd("a", "y", ""));
+  donated.AddOutput("y");
+  check(donated, "lies in a donated input", {.memory = {.donated_inputs = {"x"}}});
 }
 
 TEST_CASE("a run that an observer or a profile watches calls the operators") {

@@ -30,15 +30,11 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // or after them. Nothing is recorded if `record` is null; why_not says why, and is empty for a plan
 // without steps on a device that can record.
 struct RecordedPart {
-  // A value that recorded steps read or make and whose memory may change from run to run.
+  // A value whose memory may change from run to run: an input of the graph that recorded steps
+  // read, or an output that they make. The memory of an output is allocated before the launch.
   struct Outer {
-    enum class Kind : char {
-      kRead,  // an input of the graph
-      kMade,  // an output of the graph; its memory is allocated before the launch
-      kKept,  // any other value without planned memory, which its operator keeps
-    };
     int value;
-    Kind kind;
+    bool is_output;
   };
   // A step that runs after a step on another stream.
   struct Wait {
@@ -102,20 +98,20 @@ class RecordedRuns {
 
  private:
   using Outer = RecordedPart::Outer;
-  using Addresses = std::vector<const void*>;
+  using Addresses = std::vector<const void*>;  // of the outer values
   struct Recording {
-    Addresses addresses;  // of the outer values; null for those that are copied
+    Addresses addresses;
     IntrusivePtr<RecordedWork> work;
   };
 
   Tensor* TensorOf(int value) const;
-  Addresses AddressesNow(bool copied) const;
+  Addresses AddressesNow() const;
   void AllocateOutputs() const;
-  // Makes the buffers of the recording with copies, at its first use.
-  void MakeBuffers();
-  void SwapBuffers();
   IntrusivePtr<RecordedWork> Record(Issue issue) const;
-  Recording* Find(bool copied, Issue issue);
+  const Recording* RecordInPlace(Issue issue);
+  const Recording* RecordWithCopies(Issue issue);
+  // Exchanges the tensors of the outer values and the buffers.
+  void SwapBuffers();
 
   const RecordedPart& part_;
   const Specialization& plan_;
@@ -126,8 +122,8 @@ class RecordedRuns {
   int changes_ = 0;  // runs whose addresses differed from those of the run before
   Addresses last_;
   std::vector<Recording> in_place_;
-  std::vector<Tensor> buffers_;  // by outer value
-  Recording with_copies_;
+  std::vector<Tensor> buffers_;  // by outer value; of the recording with copies
+  Recording with_copies_;        // without addresses
   const Recording* chosen_ = nullptr;
   IntrusivePtr<RecordedWork> launched_, dropped_;
   std::vector<RecordedWork::Move> before_, after_;

@@ -77,18 +77,11 @@ class RecordedPartFinder {
     if (plan_.IsRewritten(value)) return StrCat("a step rewrites ", ValueName(value));
     if (plan_.memory().IsDonated(value) || IsDonatedInput(value))
       return StrCat(ValueName(value), " lies in a donated input");
-    const bool handed_over = made && IsRead(value, false);
-    if (handed_over) part_.handed_over.push_back(value);
-    using Kind = Outer::Kind;
-    if (producer < 0)
-      part_.outer.push_back({value, Kind::kRead});
-    else if (made && view().IsOutput(value))
-      part_.outer.push_back({value, Kind::kMade});
-    else if (!plan_.memory().IsPlanned(value) && (!made || handed_over))
-      return StrCat(ValueName(value),
-                    " passes between the host and the device, and has no planned ", "memory");
+    if (made && IsRead(value, false)) part_.handed_over.push_back(value);
+    if (producer < 0 || (made && view().IsOutput(value)))
+      part_.outer.push_back({value, made});
     else if (!plan_.memory().IsPlanned(value))
-      part_.outer.push_back({value, Kind::kKept});
+      return StrCat(ValueName(value), " has no planned memory");
     return {};
   }
   bool IsDonatedInput(int value) const {
@@ -147,8 +140,6 @@ class RecordedPartFinder {
     std::ranges::stable_sort(part_.waits, {}, &RecordedPart::Wait::to);
   }
 
-  using Outer = RecordedPart::Outer;
-
   const Specialization& plan_;
   const BoundNodes& nodes_;
   IndexedVector<char> recorded_;  // by step
@@ -164,8 +155,7 @@ OPKIT_INLINE RecordedRuns::RecordedRuns(const RecordedPart& part, const Speciali
                                         const BoundNodes& nodes)
     : part_(part), plan_(plan), nodes_(nodes) {
   int64_t bytes = 0;
-  for (const Outer& outer : part.outer)
-    if (outer.kind != Outer::Kind::kKept) bytes += plan.BytesOf(outer.value);
+  for (const Outer& outer : part.outer) bytes += plan.BytesOf(outer.value);
   may_copy_ = bytes <= kMostCopiedBytes;
 }
 
@@ -173,21 +163,17 @@ OPKIT_INLINE Tensor* RecordedRuns::TensorOf(int value) const {
   return nodes_.blob(value).GetMutable<Tensor>();
 }
 
-OPKIT_INLINE RecordedRuns::Addresses RecordedRuns::AddressesNow(bool copied) const {
+OPKIT_INLINE RecordedRuns::Addresses RecordedRuns::AddressesNow() const {
   Addresses addresses;
   addresses.reserve(part_.outer.size());
-  for (const Outer& outer : part_.outer) {
-    const Tensor& tensor = *TensorOf(outer.value);
-    const bool counts = !copied || outer.kind == Outer::Kind::kKept;
-    addresses.push_back(counts && tensor.initialized() ? tensor.raw_data() : nullptr);
-  }
+  for (const Outer& outer : part_.outer) addresses.push_back(TensorOf(outer.value)->raw_data());
   return addresses;
 }
 
 OPKIT_INLINE void RecordedRuns::AllocateOutputs() const {
   for (const Outer& outer : part_.outer) {
     Tensor* const tensor = TensorOf(outer.value);
-    if (outer.kind != Outer::Kind::kMade || tensor->initialized()) continue;
+    if (!outer.is_output || tensor->initialized()) continue;
     const TensorInfo& info = plan_.types()[outer.value];
     *tensor = Tensor(info.shape.ToShape(), info.dtype, part_.device);
     tensor->raw_mutable_data();
@@ -200,7 +186,7 @@ OPKIT_INLINE bool RecordedRuns::Choose(Issue issue) {
   if (!failure_.empty() || !operators_ran_) return false;
   try {
     AllocateOutputs();
-    Addresses now = AddressesNow(false);
+    Addresses now = AddressesNow();
     const bool changed = now != last_;
     if (changed) ++changes_;
     last_ = std::move(now);
@@ -208,9 +194,9 @@ OPKIT_INLINE bool RecordedRuns::Choose(Issue issue) {
       if (recording.addresses == last_) chosen_ = &recording;
     if (chosen_) return true;
     if (!changed && (in_place_.size() < kMostRecordings || !may_copy_))
-      chosen_ = Find(false, issue);
+      chosen_ = RecordInPlace(issue);
     else if (may_copy_ && changes_ >= 2)
-      chosen_ = Find(true, issue);
+      chosen_ = with_copies_.work ? &with_copies_ : RecordWithCopies(issue);
   } catch (const std::exception& error) {
     // The message and the line with the operator.
     failure_ = error.what();
@@ -223,18 +209,20 @@ OPKIT_INLINE bool RecordedRuns::Choose(Issue issue) {
   return chosen_;
 }
 
-OPKIT_COLD OPKIT_INLINE RecordedRuns::Recording* RecordedRuns::Find(bool copied, Issue issue) {
-  if (!copied) {
-    if (in_place_.size() == kMostRecordings) in_place_.erase(in_place_.begin());
-    in_place_.push_back({last_, Record(issue)});
-    return &in_place_.back();
+OPKIT_COLD OPKIT_INLINE const RecordedRuns::Recording* RecordedRuns::RecordInPlace(Issue issue) {
+  if (in_place_.size() == kMostRecordings) in_place_.erase(in_place_.begin());
+  in_place_.push_back({last_, Record(issue)});
+  return &in_place_.back();
+}
+
+OPKIT_COLD OPKIT_INLINE const RecordedRuns::Recording* RecordedRuns::RecordWithCopies(Issue issue) {
+  for (const Outer& outer : part_.outer) {
+    const TensorInfo& info = plan_.types()[outer.value];
+    buffers_.emplace_back(info.shape.ToShape(), info.dtype, part_.device).raw_mutable_data();
   }
-  Addresses kept = AddressesNow(true);
-  if (with_copies_.work && with_copies_.addresses == kept) return &with_copies_;
-  MakeBuffers();
   SwapBuffers();
   try {
-    with_copies_ = {std::move(kept), Record(issue)};
+    with_copies_.work = Record(issue);
   } catch (...) {
     SwapBuffers();
     throw;
@@ -243,25 +231,15 @@ OPKIT_COLD OPKIT_INLINE RecordedRuns::Recording* RecordedRuns::Find(bool copied,
   return &with_copies_;
 }
 
-OPKIT_INLINE void RecordedRuns::MakeBuffers() {
-  if (!buffers_.empty()) return;
-  for (const Outer& outer : part_.outer) {
-    const TensorInfo& info = plan_.types()[outer.value];
-    Tensor& buffer = buffers_.emplace_back(info.shape.ToShape(), info.dtype, part_.device);
-    if (outer.kind != Outer::Kind::kKept) buffer.raw_mutable_data();
-  }
-}
-
 OPKIT_INLINE void RecordedRuns::SwapBuffers() {
   for (size_t i = 0; i < part_.outer.size(); ++i)
-    if (part_.outer[i].kind != Outer::Kind::kKept)
-      std::swap(*TensorOf(part_.outer[i].value), buffers_[i]);
+    std::swap(*TensorOf(part_.outer[i].value), buffers_[i]);
 }
 
 OPKIT_INLINE IntrusivePtr<RecordedWork> RecordedRuns::Record(Issue issue) const {
   std::vector<int> results = part_.handed_over;
   for (const Outer& outer : part_.outer)
-    if (outer.kind == Outer::Kind::kMade) results.push_back(outer.value);
+    if (outer.is_output) results.push_back(outer.value);
   Addresses before;
   for (const int value : results) before.push_back(TensorOf(value)->raw_data());
   IntrusivePtr<RecordedWork> work = part_.record(part_.device, part_.streams, issue);
@@ -285,12 +263,12 @@ OPKIT_INLINE void RecordedRuns::Launch(Event& event, const std::vector<Storage>&
     Tensor& tensor = *TensorOf(outer.value);
     if (tensor.storage()) retained.push_back(tensor.storage());
     const int64_t bytes = plan_.BytesOf(outer.value);
-    if (!copied || outer.kind == Outer::Kind::kKept || bytes == 0) continue;
+    if (!copied || bytes == 0) continue;
     retained.push_back(buffers_[i].storage());
-    if (outer.kind == Outer::Kind::kRead)
-      before_.push_back({buffers_[i].raw_mutable_data(), tensor.raw_data(), bytes});
-    else
+    if (outer.is_output)
       after_.push_back({tensor.raw_mutable_data(), buffers_[i].raw_data(), bytes});
+    else
+      before_.push_back({buffers_[i].raw_mutable_data(), tensor.raw_data(), bytes});
   }
   launched_ = chosen_->work;
   launched_->Launch(before_, after_, event);
@@ -299,7 +277,7 @@ OPKIT_INLINE void RecordedRuns::Launch(Event& event, const std::vector<Storage>&
 OPKIT_INLINE void RecordedRuns::OperatorsRan() {
   if (operators_ran_) return;
   operators_ran_ = true;
-  last_ = AddressesNow(false);
+  last_ = AddressesNow();
 }
 
 OPKIT_INLINE void RecordedRuns::Drop() {
