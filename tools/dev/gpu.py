@@ -108,8 +108,9 @@ def archive(files):
 
 def build_command():
     """Lines of a shell that build the programs in build/gpu, once it is configured."""
-    # cuda_device_cases_test is only there if tests/cuda_fake has such cases.
-    return (f"targets=$(ninja -C build/gpu -t targets all | grep -oE '^({'|'.join(PROGRAMS)}): ' | tr -d ':\\n')\n"
+    # cuda_device_cases_test is only there if tests/cuda_fake/operators has such cases.
+    return ("ninja -C build/gpu build.ninja\n"
+            f"targets=$(ninja -C build/gpu -t targets all | grep -oE '^({'|'.join(PROGRAMS)}): ' | tr -d ':\\n')\n"
             f"cmake --build build/gpu -j {os.environ.get('JOBS', os.cpu_count())} --target $targets -- -k 0")
 
 
