@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "opkit/backends/cuda/ops/elementwise/loop.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/ops/math/element_functions.hpp"
 #include "opkit/ops/support/convert.hpp"

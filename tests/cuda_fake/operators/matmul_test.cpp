@@ -1,3 +1,4 @@
+#include "opkit/ops/math/matmul.hpp"
 
 #include <limits>
 

@@ -3,6 +3,7 @@
 
 #include "fake_runtime.hpp"
 #include "opkit/graph/executor.hpp"
+#include "opkit/graph/passes.hpp"
 #include "opkit/op/invoke.hpp"
 #include "opkit/ops/shape_of.hpp"
 

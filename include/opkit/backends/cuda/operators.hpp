@@ -23,6 +23,5 @@
 #include "opkit/backends/cuda/ops/resize.hpp"
 #include "opkit/backends/cuda/ops/rows.hpp"
 #include "opkit/backends/cuda/ops/scatter.hpp"
-#include "opkit/backends/cuda/ops/sum_to_shape.hpp"
 
 #endif  // OPKIT_BACKENDS_CUDA_OPERATORS_HPP_

@@ -87,7 +87,6 @@ class CopyCUDAOp : public CUDAElementwiseOperator {
 
   bool RunOnDevice() override { return Copy(DenseInput(0), InferredOutput(0)), true; }
 };
-OPKIT_CUDA_OPERATOR(Identity, CopyCUDAOp);
 OPKIT_CUDA_OPERATOR(BitCast, CopyCUDAOp);
 
 // Dropout without training, whose ratio the plan has checked.

@@ -1,1 +1,0 @@
-#include "opkit/backends/cuda/ops/sum_to_shape.hpp"
