@@ -55,4 +55,28 @@ TEST_CASE("a reshape to a computed shape copies no large tensor to the host") {
         "[cpu to cuda, T on cuda, S on cpu, L on cpu, R on cuda, Y on cuda]");
 }
 
+TEST_CASE("a node whose output has a shape that only a run decides stays on the host, if it may") {
+  const auto run = [](const char* output, const std::vector<Device>& devices) {
+    Graph graph;
+    graph.AddInput("X", DType::kFloat32, {6});
+    graph.AddInput("S", DType::kInt64, {2});
+    graph.AddNode(OperatorDef("Transpose", {"X"}, {"T"}));
+    graph.AddNode(OperatorDef("Reshape", {"T", "S"}, {"R"}));
+    if (output != std::string("R")) graph.AddNode(OperatorDef("Transpose", {"R"}, {output}));
+    graph.AddOutput(output);
+    Executor executor(Compile(graph, {.threads = 1, .devices = devices}));
+    Tensor found;
+    Copy(executor
+             .Run({{"X", Tensor::From<float>({6}, {1, 2, 3, 4, 5, 6})},
+                   {"S", Tensor::From<int64_t>({2}, {3, -1})}})
+             .Get(output),
+         &found);
+    CHECK(found.numel() == 6);
+    return Places(executor.plan());
+  };
+  CHECK(run("Y", {kCuda, {}}) == "[cpu to cuda, T on cuda, cuda to cpu, R on cpu, Y on cpu]");
+  CHECK(run("R", {kCuda, {}}) == "[cpu to cuda, T on cuda, R on cuda]");  // no node reads it
+  CHECK(run("Y", {kCuda}) == "[cpu to cuda, T on cuda, R on cuda, Y on cuda]");
+}
+
 }  // namespace shapes_test

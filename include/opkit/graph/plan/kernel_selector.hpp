@@ -80,6 +80,7 @@ class KernelSelector {
     const Selection* forced = nullptr;
     const std::vector<Device>* devices = nullptr;  // devices for nodes that name none
     Selection::Objective objective = Selection::Objective::kTime;
+    bool is_body = false;  // the node that carries the graph reads its outputs
   };
 
   // `types` has the inferred types. Selection sets the layouts and devices of the values that nodes
@@ -123,6 +124,9 @@ class KernelSelector {
   std::vector<KernelCandidate> CandidatesInAnyLayout(const OperatorDef& def, int node) const;
   // Returns why an input cannot be copied to the device where the node reads it; empty if all can.
   std::string WhyNoCopy(int node, const NodeDevices& devices) const;
+  // Returns why a node that may run on the host must not run on this device: no copy can lead its
+  // outputs to their readers. Empty if it may.
+  std::string WhyStaysOnHost(int node, Device device) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
   double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
   // Returns the bytes of memory that a run takes; -1 if they depend on an unknown shape.

@@ -182,6 +182,18 @@ OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node,
   }
   return {};
 }
+OPKIT_INLINE std::string KernelSelector::WhyStaysOnHost(int node, Device device) const {
+  if (!Chooses(view_.graph().node(node)) || IsHostAccessible(device.type) ||
+      std::ranges::none_of(*options_.devices,
+                           [](Device one) { return IsHostAccessible(one.type); }))
+    return {};
+  for (const int value : view_.outputs(node))
+    if (value >= 0 && !types_[value].shape.is_known() &&
+        (options_.is_body || !view_.consumers(value).empty()))
+      return StrCat("only a run decides the shape of '", view_.name(value),
+                    "', so that it could not be copied from ", device);
+  return {};
+}
 OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate& candidate) const {
   if (!candidate.dropped.empty()) return candidate.dropped;
   if (!refused_.empty())
@@ -353,7 +365,8 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
   const bool is_forced =
       forced && (forced->config >= 0 || !forced->layouts.empty() || !forced->variant.empty());
   const NodeDevices devices(def);
-  const std::string no_copy = WhyNoCopy(node, devices);
+  std::string no_copy = WhyNoCopy(node, devices);
+  if (no_copy.empty()) no_copy = WhyStaysOnHost(node, device);
   std::vector<KernelCandidate> candidates =
       KernelCandidates(def, types_.Of(view_.inputs(node)), types_.Of(view_.outputs(node)));
   int wanted = is_forced ? FindForced(*forced, candidates) : -1;

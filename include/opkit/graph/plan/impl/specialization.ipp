@@ -162,6 +162,7 @@ OPKIT_COLD OPKIT_INLINE void Specialization::PlanBody(int node, int number,
   inner.donated = {};
   planned->forced = selector_.ForcedInside(PartsOf(node)[0], body.name);
   inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
+  inner.selection.is_body = true;
   const Enclosing enclosing{*this, *first_nodes_, node, body};
   try {
     planned->plan = MakeIntrusive<Specialization>(planned->view, infos, inner, &enclosing);
