@@ -152,13 +152,10 @@ TEST_CASE("a loop that is too long for numbers of 32 bits is divided") {
   Copy(b, &z);
   for (const int64_t limit : {4, 9, 50, 1000}) {
     CAPTURE(limit);
-    detail::ElementwiseWork work = {
-        static_cast<char*>(y.raw_mutable_data()),
-        {static_cast<const char*>(x.raw_data()), static_cast<const char*>(z.raw_data())},
-        detail::BroadcastIndex::Of(
-            shape, {BroadcastStrides(shape, shape), BroadcastStrides(b.shape(), shape)})};
-    detail::IssueElementwise<true, float, float, float>(
-        context, detail::BinaryElement<detail::SubFunction>(), work, limit);
+    detail::IssueLoop(
+        context,
+        detail::ElementwiseLoop<detail::BinaryElement<detail::SubFunction>, float, float, float>{},
+        detail::ElementwiseWork::Of(&y, std::vector<const Tensor*>{&x, &z}), limit);
     context.FinishDeviceComputation();
     const Tensor found = OnHost(y);
     for (int64_t i = 0; i < 120; ++i)
@@ -273,6 +270,65 @@ TEST_CASE("SumToShape on CUDA sums over every set of axes") {
       for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16})
         CheckAsOnCpu("SumToShape", {Random(x, dtype, 0, 1), Random(y, dtype)}, {{"factor", factor}},
                      20);
+}
+
+TEST_CASE("a plan computes a chain of elementwise operators on CUDA by one loop") {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kFloat64})
+    for (const Shape& shape : {Shape{3, 4, 8}, Shape{3, 4, 5}, Shape{3, 4, 1}}) {
+      CAPTURE(dtype);
+      CAPTURE(shape);
+      Graph graph;
+      graph.AddInput("x", dtype, shape).AddInput("scale", dtype, {4, 1});
+      graph.AddInput("row", dtype, {1, 1, shape[2]}).AddInput("number", dtype, Shape());
+      graph.AddNode(OperatorDef("Mul", {"scale", "x"}, {"a"}));
+      graph.AddNode(OperatorDef("Elu", {"a"}, {"b"}, {{"alpha", 0.5f}}));
+      graph.AddNode(OperatorDef("Sub", {"row", "b"}, {"c"}));
+      graph.AddNode(OperatorDef("Sigmoid", {"c"}, {"d"}));
+      graph.AddNode(OperatorDef("Div", {"d", "number"}, {"e"}));
+      graph.AddNode(OperatorDef("Max", {"e", "x"}, {"y"}));
+      graph.AddOutput("y");
+      PlanOptions options;
+      options.threads = 1;
+      const std::vector<NamedTensor> feeds = {{"x", Random(shape, dtype, -1, 1)},
+                                              {"scale", Random({4, 1}, dtype)},
+                                              {"row", Random({1, 1, shape[2]}, dtype)},
+                                              {"number", Random({}, dtype, 1, 2)}};
+      Executor on_cpu(Compile(graph, options));
+      const std::vector<double> expected = Numbers(on_cpu.Run(feeds).Get("y"));
+      options.devices = {kCuda, Device()};
+      const Plan plan = Compile(graph, options);
+      for (int node = 1; node < 6; ++node)  // of the nodes that the first one's kernel computes
+        CHECK(plan.choice(node).computed_by == (dtype == DType::kFloat64 ? -1 : 0));
+      Executor executor(plan);
+      for (int run = 0; run < 2; ++run) {
+        const std::vector<double> found = Numbers(OnHost(executor.Run(feeds).Get("y")));
+        REQUIRE(found.size() == expected.size());
+        for (size_t i = 0; i < found.size(); ++i)
+          CHECK(found[i] ==
+                doctest::Approx(expected[i]).epsilon(dtype == DType::kFloat16 ? 4e-3 : 1e-5));
+      }
+    }
+}
+
+TEST_CASE("a fused node of elementwise operators says what does not fit") {
+  const auto message = [](const OperatorDef& def) {
+    try {
+      detail::ElementChain::Of(def);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const Arguments relu = {{"steps", std::vector<std::string>{"Relu"}},
+                          {"swapped", std::vector<int64_t>{0}},
+                          {"numbers", std::vector<float>{0, 0}}};
+  CHECK(message(OperatorDef("FusedElementwise", {"x"}, {"y"}, relu)).empty());
+  CHECK(message(OperatorDef("FusedElementwise", {"x", "z"}, {"y"}, relu))
+            .find("1 steps, 1 marks of swapped operands, 2 numbers and 2 inputs do not fit") !=
+        std::string::npos);
+  Arguments unknown = relu;
+  unknown.Set("steps", std::vector<std::string>{"Softmax"});
+  CHECK_FALSE(message(OperatorDef("FusedElementwise", {"x"}, {"y"}, unknown)).empty());
 }
 
 TEST_CASE("operators on CUDA work in the memory of an operand") {

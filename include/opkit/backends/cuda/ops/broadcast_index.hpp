@@ -29,7 +29,7 @@ class IndexDivisor {
 
 // Axes are merged where every input is contiguous along them. Trivially copyable.
 struct BroadcastIndex {
-  static constexpr int kMaxInputs = 3, kMaxAxes = 8;
+  static constexpr int kMaxInputs = 6, kMaxAxes = 8;
   static constexpr int64_t kLong = int64_t{1}
                                    << 31;  // sizes from here on need divisions of 64 bits
 
@@ -90,6 +90,16 @@ struct BroadcastIndex {
       at = next;
       for (int i = 0; i < kInputs; ++i) from[i] += step * strides[i][axis];
     }
+  }
+  // Returns the number of the element of one input, for a size below kLong.
+  OPKIT_HOST_DEVICE int64_t FindInput(uint32_t at, int input) const {
+    int64_t from = 0;
+    for (int axis = axes - 1; axis >= 0; --axis) {
+      const uint32_t next = axis > 0 ? divisors[axis].Quotient(at) : 0;
+      from += (at - next * static_cast<uint32_t>(extents[axis])) * strides[input][axis];
+      at = next;
+    }
+    return from;
   }
 
  private:

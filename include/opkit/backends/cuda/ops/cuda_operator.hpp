@@ -42,8 +42,10 @@ inline void LeaveShapesOnHost(const KernelQuery& query) {
   if (!query.inputs.empty())
     throw UnsupportedOperatorFeature("it leaves shapes, short lists of integers, on the host");
 }
-// Returns a configuration with the in-place pairs of the schema. For Propose.
+// Returns a configuration with the in-place pairs of the schema. Throws as LeaveShapesOnHost. For
+// Propose.
 inline KernelConfig InplaceConfig(const KernelQuery& query) {
+  LeaveShapesOnHost(query);
   const OpSchema& schema = OpRegistry::Global().GetSchema(query.def.type());
   KernelConfig config;
   for (int i = 0; i < static_cast<int>(query.inputs.size()); ++i)

@@ -5,6 +5,7 @@
 
 #include "opkit/backends/cuda/ops/elementwise/arithmetic.hpp"
 #include "opkit/backends/cuda/ops/elementwise/cast.hpp"
+#include "opkit/backends/cuda/ops/elementwise/chain.hpp"
 #include "opkit/backends/cuda/ops/elementwise/logic.hpp"
 #include "opkit/backends/cuda/ops/elementwise/scalar_function.hpp"
 #include "opkit/backends/cuda/ops/elementwise/unary.hpp"

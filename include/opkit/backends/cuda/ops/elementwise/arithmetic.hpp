@@ -88,15 +88,17 @@ OPKIT_CUDA_OPERATOR(Div, DivCUDAOp);
 class ModCUDAOp final : public CUDAElementwiseOperator {
  public:
   using CUDAElementwiseOperator::CUDAElementwiseOperator;
+  using Types = ElementTypes<float, double, int32_t, int64_t>;
+
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     detail::RequireDivisors(query);
-    return ProposeTypes<CUDANumericTypes>(query);
+    return ProposeTypes<Types>(query);
   }
 
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
     const Tensor &a = InputBeside(0, *y), &b = InputBeside(1, *y);
-    return Visit<CUDANumericTypes>([&]<class T>() {
+    return Visit<Types>([&]<class T>() {
       if (fmod_)
         Issue<T, T, T>(detail::BinaryElement<detail::FmodFunction>(), y, {&a, &b});
       else
@@ -185,6 +187,7 @@ class CUDAFoldOperator final : public CUDAElementwiseOperator {
     if (query.inputs.size() > 1) config.inplace.emplace_back(1, 0);
     return {std::move(config)};
   }
+  static constexpr auto& Fuse = detail::FuseElementwise;
 
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
@@ -205,8 +208,9 @@ class CUDAFoldOperator final : public CUDAElementwiseOperator {
 };
 OPKIT_CUDA_OPERATOR(Max, CUDAFoldOperator<detail::MaxFunction, CUDANumericTypes>);
 OPKIT_CUDA_OPERATOR(Min, CUDAFoldOperator<detail::MinFunction, CUDANumericTypes>);
-OPKIT_CUDA_OPERATOR(Sum, CUDAFoldOperator<detail::SumFunction, FloatTypes>);
-OPKIT_CUDA_OPERATOR(Mean, CUDAFoldOperator<detail::SumFunction, FloatTypes, true>);
+// Sum and Mean share the loops of Add.
+OPKIT_CUDA_OPERATOR(Sum, CUDAFoldOperator<detail::AddFunction, FloatTypes>);
+OPKIT_CUDA_OPERATOR(Mean, CUDAFoldOperator<detail::AddFunction, FloatTypes, true>);
 
 }}  // namespace opkit
 

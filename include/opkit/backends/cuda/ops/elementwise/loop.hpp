@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "opkit/backends/cuda/ops/broadcast_index.hpp"
+#include "opkit/backends/cuda/ops/elementwise/steps.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -60,30 +61,58 @@ constexpr int VectorCount(std::initializer_list<size_t> sizes) {
   return static_cast<int>(16 / largest);
 }
 
-// y = f(x…), with elements of type R and Ts. f is trivially copyable. kBroadcasts: the index finds
-// the elements of the inputs. Otherwise an input has one element, or as many as the output.
-template <bool kBroadcasts, class F, class R, class... Ts>
+// An input of a loop. The elements that belong to a row of the output are neighbours, or the same
+// one.
+struct ElementSource {
+  const char* data = nullptr;
+  bool is_repeated = false, is_aligned = false;
+};
+// Returns kCount elements of a row, from element `from` of the input on. Where `count` is less than
+// kCount, the last element is read again, so that functions get no other numbers.
+template <class T, int kCount>
+OPKIT_DEVICE CUDAVector<ComputeType<T>, kCount> LoadRow(const ElementSource& source, int64_t from,
+                                                        int count) {
+  const auto* data = reinterpret_cast<const StoredType<T>*>(source.data) + from;
+  CUDAVector<StoredType<T>, kCount> stored;
+  if (source.is_aligned && count == kCount)
+    stored = *reinterpret_cast<const CUDAVector<StoredType<T>, kCount>*>(data);
+  else
+    for (int j = 0; j < kCount; ++j)
+      stored.elements[j] = data[source.is_repeated ? 0 : j < count ? j : count - 1];
+  CUDAVector<ComputeType<T>, kCount> out;
+  for (int j = 0; j < kCount; ++j) out.elements[j] = LoadOnDevice<T>(stored.elements[j]);
+  return out;
+}
+// Writes `count` elements to `to`.
+template <class T, int kCount>
+OPKIT_DEVICE void StoreRow(const CUDAVector<T, kCount>& elements, T* to, bool is_aligned,
+                           int count) {
+  if (is_aligned && count == kCount)
+    *reinterpret_cast<CUDAVector<T, kCount>*>(to) = elements;
+  else
+    for (int j = 0; j < kCount; ++j)
+      if (j < count) to[j] = elements.elements[j];
+}
+
+// y = f(x…), with elements of type R and Ts. f is trivially copyable. With several inputs the index
+// finds their elements.
+template <class F, class R, class... Ts>
 struct ElementwiseLoop {
   static constexpr int kInputs = sizeof...(Ts);
   static constexpr int kCount = VectorCount({sizeof(R), sizeof(Ts)...});
+  static constexpr bool kBroadcasts = kInputs > 1;
   template <class T>
   using Vector = CUDAVector<T, kCount>;
-  // An input. The elements that belong to a row of the output are neighbours, or the same one.
-  struct Source {
-    const char* data;
-    bool is_repeated, is_aligned;
-  };
   struct NoIndex {};
 
   F f;
-  StoredType<R>* y;
-  uint32_t size;    // elements of the output
-  bool is_aligned;  // whether y can be written as vectors
-  bool in_rows;     // whether the elements of a thread lie in one row of the output
-  Source x[kInputs == 0 ? 1 : kInputs];
-  std::conditional_t<kBroadcasts, BroadcastIndex, NoIndex> index;
+  StoredType<R>* y = nullptr;
+  uint32_t size = 0;        // elements of the output
+  bool is_aligned = false;  // whether y can be written as vectors
+  bool in_rows = false;     // whether the elements of a thread lie in one row of the output
+  ElementSource x[kInputs == 0 ? 1 : kInputs] = {};
+  std::conditional_t<kBroadcasts, BroadcastIndex, NoIndex> index = {};
 
-  int64_t threads() const { return (int64_t{size} + kCount - 1) / kCount; }
   OPKIT_DEVICE void operator()(int64_t thread) const {
     Run(static_cast<uint32_t>(thread) * kCount, std::make_index_sequence<kInputs>());
   }
@@ -100,120 +129,94 @@ struct ElementwiseLoop {
           index.template FindShort<kInputs>(
               first + static_cast<uint32_t>(j < count ? j : count - 1), from[j]);
     } else {
-      for (int k = 0; k < kInputs; ++k) from[0][k] = x[k].is_repeated ? 0 : int64_t{first};
+      from[0][0] = x[0].is_repeated ? 0 : int64_t{first};
     }
     Compute(first, count, Load<Ts>(x[i], from, i, count)...);
   }
-  // Reads the elements of an input. Where `count` is less than kCount, the last element is read
-  // again, so that f gets no other number.
   template <class T, class From>
-  OPKIT_DEVICE Vector<ComputeType<T>> Load(const Source& source, const From& from, size_t i,
+  OPKIT_DEVICE Vector<ComputeType<T>> Load(const ElementSource& source, const From& from, size_t i,
                                            int count) const {
-    Vector<ComputeType<T>> out;
+    if (!kBroadcasts || in_rows) return LoadRow<T, kCount>(source, from[0][i], count);
     const auto* data = reinterpret_cast<const StoredType<T>*>(source.data);
-    if (kBroadcasts && !in_rows) {
-      for (int j = 0; j < kCount; ++j) out.elements[j] = LoadOnDevice<T>(data[from[j][i]]);
-      return out;
-    }
-    data += from[0][i];
-    Vector<StoredType<T>> stored;
-    if (source.is_aligned && count == kCount)
-      stored = *reinterpret_cast<const Vector<StoredType<T>>*>(data);
-    else
-      for (int j = 0; j < kCount; ++j)
-        stored.elements[j] = data[source.is_repeated ? 0 : j < count ? j : count - 1];
-    for (int j = 0; j < kCount; ++j) out.elements[j] = LoadOnDevice<T>(stored.elements[j]);
+    Vector<ComputeType<T>> out;
+    for (int j = 0; j < kCount; ++j) out.elements[j] = LoadOnDevice<T>(data[from[j][i]]);
     return out;
   }
   template <class... Vectors>
   OPKIT_DEVICE void Compute(uint32_t first, int count, const Vectors&... in) const {
     Vector<StoredType<R>> out;
     for (int j = 0; j < kCount; ++j) out.elements[j] = StoredOnDevice<R>(f(in.elements[j]...));
-    StoredType<R>* const to = y + first;
-    if (is_aligned && count == kCount)
-      *reinterpret_cast<Vector<StoredType<R>>*>(to) = out;
-    else
-      for (int j = 0; j < kCount; ++j)
-        if (j < count) to[j] = out.elements[j];
+    StoreRow(out, y + first, is_aligned, count);
   }
 };
 
-// A loop before its launch: the memory and the index of all elements.
+// The memory of a loop, and where the elements lie in it.
 struct ElementwiseWork {
-  char* y;
-  const char* x[BroadcastIndex::kMaxInputs];
+  char* y = nullptr;
+  int64_t y_item = 0;  // bytes of an element
+  int inputs = 0;
+  const char* x[BroadcastIndex::kMaxInputs] = {};
+  int64_t x_items[BroadcastIndex::kMaxInputs] = {};
   BroadcastIndex index;
 
-  // Returns the steps from `begin` to `end` of the first axis that has several.
-  ElementwiseWork Part(int64_t begin, int64_t end, int64_t y_item, const size_t* items,
-                       int inputs) const {
+  // The inputs are dense and can be broadcast to y, or have one element.
+  template <class Inputs>
+  static ElementwiseWork Of(Tensor* y, const Inputs& inputs) {
+    ElementwiseWork work;
+    work.y = static_cast<char*>(y->raw_mutable_data());
+    work.y_item = ItemSize(y->dtype());
+    Dims strides[BroadcastIndex::kMaxInputs];
+    for (const Tensor* input : inputs) {
+      const int i = work.inputs++;
+      work.x[i] = static_cast<const char*>(input->raw_data());
+      work.x_items[i] = ItemSize(input->dtype());
+      const bool is_whole = input->numel() == y->numel();
+      strides[i] = BroadcastStrides(is_whole              ? y->shape()
+                                    : input->numel() == 1 ? Shape()
+                                                          : input->shape(),
+                                    y->shape());
+    }
+    work.index = BroadcastIndex::Of(y->shape(), strides, work.inputs);
+    return work;
+  }
+  // Returns the steps from `begin` to `end` of an axis, which must be the first with several.
+  ElementwiseWork Part(int axis, int64_t begin, int64_t end) const {
     ElementwiseWork part = *this;
-    int axis = 0;
-    while (index.extents[axis] == 1) ++axis;
-    const int64_t step = index.size / index.extents[axis];
-    part.y += begin * step * y_item;
-    for (int i = 0; i < inputs; ++i)
-      part.x[i] += begin * index.strides[i][axis] * static_cast<int64_t>(items[i]);
+    part.y += begin * (index.size / index.extents[axis]) * y_item;
+    for (int i = 0; i < inputs; ++i) part.x[i] += begin * index.strides[i][axis] * x_items[i];
     part.index.SetExtent(axis, end - begin);
     return part;
   }
 };
 
-// Issues loops of less than `limit` elements each for the work.
-template <bool kBroadcasts, class R, class... Ts, class F>
-void IssueElementwise(CUDAContext& context, F f, const ElementwiseWork& work,
-                      int64_t limit = BroadcastIndex::kLong) {
-  using Loop = ElementwiseLoop<kBroadcasts, F, R, Ts...>;
-  constexpr int kInputs = Loop::kInputs;
-  constexpr size_t kItems[] = {sizeof(Ts)..., 1};
+// Issues a loop over the work, or several if it has `limit` elements or more.
+template <class Loop>
+void IssueLoop(CUDAContext& context, Loop loop, const ElementwiseWork& work,
+               int64_t limit = BroadcastIndex::kLong) {
   const BroadcastIndex& index = work.index;
   if (index.size >= limit) {
     int axis = 0;
     while (index.extents[axis] == 1) ++axis;
     const int64_t extent = index.extents[axis], middle = extent / 2;
-    for (const auto& [begin, end] : {std::pair{int64_t{0}, middle}, {middle, extent}})
-      IssueElementwise<kBroadcasts, R, Ts...>(
-          context, f, work.Part(begin, end, sizeof(R), kItems, kInputs), limit);
+    IssueLoop(context, loop, work.Part(axis, 0, middle), limit);
+    IssueLoop(context, loop, work.Part(axis, middle, extent), limit);
     return;
   }
-  const auto is_aligned = [](const char* data, size_t item) {
-    return reinterpret_cast<uintptr_t>(data) % (item * Loop::kCount) == 0;
+  const auto is_aligned = [](const char* data, int64_t item) {
+    return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(item * Loop::kCount) == 0;
   };
   const int last = index.axes - 1;
-  Loop loop = {f,
-               reinterpret_cast<StoredType<R>*>(work.y),
-               static_cast<uint32_t>(index.size),
-               is_aligned(work.y, sizeof(R)),
-               index.axes <= 1 || index.extents[last] % Loop::kCount == 0,
-               {},
-               {}};
-  for (int i = 0; i < kInputs; ++i) {
+  loop.y = reinterpret_cast<decltype(loop.y)>(work.y);
+  loop.size = static_cast<uint32_t>(index.size);
+  loop.is_aligned = is_aligned(work.y, work.y_item);
+  loop.in_rows = index.axes <= 1 || index.extents[last] % Loop::kCount == 0;
+  for (int i = 0; i < work.inputs; ++i) {
     const bool is_repeated = last < 0 || index.strides[i][last] == 0;
-    loop.x[i] = {work.x[i], is_repeated, !is_repeated && is_aligned(work.x[i], kItems[i])};
+    loop.x[i] = {work.x[i], is_repeated, !is_repeated && is_aligned(work.x[i], work.x_items[i])};
   }
-  if constexpr (kBroadcasts) loop.index = index;
-  ParallelFor(context, loop.threads(), loop);
+  if constexpr (Loop::kBroadcasts) loop.index = index;
+  ParallelFor(context, (index.size + Loop::kCount - 1) / Loop::kCount, loop);
 }
-
-// The numbers of an operator's attributes, which launches copy to the device.
-struct ElementAttributes {
-  float numbers[2] = {};
-
-  // Reads the attributes of a node of type `op` that are numbers, in the order of the schema.
-  static ElementAttributes Of(std::string_view op, const Arguments& args) {
-    ElementAttributes out;
-    for (int i = 0;
-         const AttributeSchema& attribute : OpRegistry::Global().GetSchema(op).attributes()) {
-      if (!attribute.default_value) continue;
-      if (attribute.default_value->Is<float>())
-        out.numbers[i++] = args.Get<float>(attribute.name, attribute.default_value->Get<float>());
-      else if (attribute.default_value->Is<int64_t>())
-        out.numbers[i++] =
-            args.Get<int64_t>(attribute.name, attribute.default_value->Get<int64_t>()) != 0;
-    }
-    return out;
-  }
-};
 
 // The functions of math/element_functions.hpp as the body of a loop.
 template <class F>
@@ -244,19 +247,8 @@ class CUDAElementwiseOperator : public CUDAStandardOperator {
   // broadcast to y, or have one element.
   template <class R, class... Ts, class F>
   void Issue(F f, Tensor* y, std::initializer_list<const Tensor*> inputs) {
-    constexpr size_t kInputs = sizeof...(Ts);
-    detail::ElementwiseWork work = {static_cast<char*>(y->raw_mutable_data()), {}, {}};
-    Dims strides[kInputs + 1];
-    for (size_t i = 0; const Tensor* input : inputs) {
-      work.x[i] = static_cast<const char*>(input->raw_data());
-      const bool is_whole = input->numel() == y->numel();
-      strides[i++] = BroadcastStrides(is_whole              ? y->shape()
-                                      : input->numel() == 1 ? Shape()
-                                                            : input->shape(),
-                                      y->shape());
-    }
-    work.index = detail::BroadcastIndex::Of(y->shape(), strides, static_cast<int>(kInputs));
-    detail::IssueElementwise<(kInputs > 1), R, Ts...>(context_, f, work);
+    detail::IssueLoop(context_, detail::ElementwiseLoop<F, R, Ts...>{f},
+                      detail::ElementwiseWork::Of(y, inputs));
   }
   // Copies the bytes of a dense tensor. Does nothing if `y` is in the memory of `x`.
   void Copy(const Tensor& x, Tensor* y) {
@@ -275,6 +267,7 @@ class CUDAUnaryOperator final : public CUDAElementwiseOperator {
  public:
   using CUDAElementwiseOperator::CUDAElementwiseOperator;
   static constexpr auto& Propose = ProposeTypes<Types>;
+  static constexpr auto& Fuse = detail::FuseElementwise;
 
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
@@ -295,6 +288,7 @@ class CUDABinaryOperator : public CUDAElementwiseOperator {
  public:
   using CUDAElementwiseOperator::CUDAElementwiseOperator;
   static constexpr auto& Propose = ProposeTypes<Types>;
+  static constexpr auto& Fuse = detail::FuseElementwise;
 
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);

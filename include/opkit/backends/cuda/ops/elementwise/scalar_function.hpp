@@ -52,6 +52,7 @@ class GeluCUDAOp final : public CUDAElementwiseOperator {
  public:
   using CUDAElementwiseOperator::CUDAElementwiseOperator;
   static constexpr auto& Propose = ProposeTypes<FloatTypes>;
+  static constexpr auto& Fuse = detail::FuseElementwise;
 
   bool RunOnDevice() override {
     const Tensor& x = DenseInput(0);
