@@ -118,13 +118,8 @@ class Tree:
                      for pattern in ("*.h*", "*.ipp")
                      for p in sorted((self.include / "opkit").rglob(pattern))}
         self.sources = {p.relative_to(root).as_posix(): p.read_text()
-<<<<<<< HEAD
-                        for p in sorted((root / "src").rglob("*.c*"))
-                        if p.suffix in (".cpp", ".cu")}
-=======
                         for pattern in ("*.cpp", "*.cu")
                         for p in sorted((root / "src").rglob(pattern))}
->>>>>>> 175ad46e (Fuse chains of elementwise operators on CUDA)
         self.code = {h: without_comments(t, strings=False) for h, t in self.text.items()}
         self.includes = {h: self._includes(t) for h, t in self.text.items()}
         self.own = {h: [t[1:-1] for _, t in i if t[0] == '"'] for h, i in self.includes.items()}
