@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/gather.hpp"
+#include "opkit/backends/cuda/ops/moving/gather.hpp"

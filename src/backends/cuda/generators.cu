@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/generators.hpp"
+#include "opkit/backends/cuda/ops/moving/generators.hpp"

@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/normalization.hpp"
+#include "opkit/backends/cuda/ops/rows/normalization.hpp"

@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/pad.hpp"
+#include "opkit/backends/cuda/ops/moving/pad.hpp"

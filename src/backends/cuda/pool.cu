@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/pool.hpp"
+#include "opkit/backends/cuda/ops/rows/pool.hpp"

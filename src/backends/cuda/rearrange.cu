@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/rearrange.hpp"
+#include "opkit/backends/cuda/ops/moving/rearrange.hpp"

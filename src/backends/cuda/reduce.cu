@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/reduce.hpp"
+#include "opkit/backends/cuda/ops/rows/reduce.hpp"

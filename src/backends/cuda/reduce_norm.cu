@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/reduce_norm.hpp"
+#include "opkit/backends/cuda/ops/rows/reduce_norm.hpp"

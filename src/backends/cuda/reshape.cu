@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/reshape.hpp"
+#include "opkit/backends/cuda/ops/moving/reshape.hpp"

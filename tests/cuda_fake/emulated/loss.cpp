@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/loss.hpp"
+#include "opkit/backends/cuda/ops/rows/loss.hpp"

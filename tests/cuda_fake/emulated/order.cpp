@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/order.hpp"
+#include "opkit/backends/cuda/ops/rows/order.hpp"

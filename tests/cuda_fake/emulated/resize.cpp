@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/resize.hpp"
+#include "opkit/backends/cuda/ops/moving/resize.hpp"

@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/rows.hpp"
+#include "opkit/backends/cuda/ops/rows/rows.hpp"

@@ -1,1 +1,1 @@
-#include "opkit/backends/cuda/ops/scatter.hpp"
+#include "opkit/backends/cuda/ops/moving/scatter.hpp"

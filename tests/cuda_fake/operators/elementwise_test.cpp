@@ -96,7 +96,8 @@ TEST_CASE("elementwise operators on CUDA compute every size, to the last element
     CheckAsOnCpu("Sigmoid", {Random({size}, DType::kFloat32)});
     CheckAsOnCpu("Neg", {Random({size}, DType::kFloat64)});
     CheckAsOnCpu("Tanh", {Random({size}, DType::kFloat16)});
-    CheckAsOnCpu("Add", {Random({size}, DType::kInt32), Random({size}, DType::kInt32)});
+    // A short list of integers would stay on the host, as a shape does.
+    CheckAsOnCpu("Add", {Random({1, size}, DType::kInt32), Random({1, size}, DType::kInt32)});
     CheckAsOnCpu("Less", {Random({size}, DType::kFloat32), Random({size}, DType::kFloat32)});
     CheckAsOnCpu("Sum", {Random({size}, DType::kFloat32), Random({}, DType::kFloat32),
                          Random({size}, DType::kFloat32)});
@@ -221,14 +222,14 @@ TEST_CASE("functions and their derivatives on CUDA are those of the CPU") {
 
 TEST_CASE("integers are divided on CUDA only by constants without zeros") {
   const OperatorDef div("Div", {"a", "b"}, {"y"});
-  const Tensor a = Tensor::From<int32_t>({3}, {7, -8, INT32_MIN});
-  const Tensor b = Tensor::From<int32_t>({3}, {2, -3, -1});
+  const Tensor a = Tensor::From<int32_t>({1, 3}, {7, -8, INT32_MIN});
+  const Tensor b = Tensor::From<int32_t>({1, 3}, {2, -3, -1});
   const Plan plan = PlanOf(div, {a, b}, true, {1});
   REQUIRE(RunsOnDevice(plan));
   CHECK(Run(plan, div, {a, b}, {1})[0].ToVector<int32_t>() ==
         std::vector<int32_t>{3, 2, INT32_MIN});
   CHECK_FALSE(RunsOnDevice(PlanOf(div, {a, b}, true)));
-  const Tensor zero = Tensor::From<int32_t>({3}, {1, 0, 1});
+  const Tensor zero = Tensor::From<int32_t>({1, 3}, {1, 0, 1});
   CHECK_FALSE(RunsOnDevice(PlanOf(div, {a, zero}, true, {1})));
   CheckAsOnCpu("Div", {Random({9}, DType::kFloat32), Random({9}, DType::kFloat32, 1, 2)});
 }

@@ -3,11 +3,11 @@
 #include <doctest/doctest.h>
 
 #include "fake_runtime.hpp"
-#include "opkit/backends/cuda/ops/loss.hpp"
-#include "opkit/backends/cuda/ops/normalization.hpp"
-#include "opkit/backends/cuda/ops/order.hpp"
-#include "opkit/backends/cuda/ops/pool.hpp"
-#include "opkit/backends/cuda/ops/reduction.hpp"
+#include "opkit/backends/cuda/ops/rows/loss.hpp"
+#include "opkit/backends/cuda/ops/rows/normalization.hpp"
+#include "opkit/backends/cuda/ops/rows/order.hpp"
+#include "opkit/backends/cuda/ops/rows/pool.hpp"
+#include "opkit/backends/cuda/ops/rows/reduction.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/op/invoke.hpp"
 #include "support/compare.hpp"

@@ -1,9 +1,9 @@
 // Operators on CUDA that are copies between two orders of elements: Transpose, Slice, Concat,
 // Split, Expand, Tile, DepthToSpace and SpaceToDepth. Also registers the copy of strided tensors.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_REARRANGE_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_REARRANGE_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_MOVING_REARRANGE_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_MOVING_REARRANGE_HPP_
 
-#include "opkit/backends/cuda/ops/strided_copy.hpp"
+#include "opkit/backends/cuda/ops/moving/strided_copy.hpp"
 #include "opkit/ops/concat.hpp"
 #include "opkit/ops/expand.hpp"
 #include "opkit/ops/indexing/depth_space.hpp"
@@ -196,4 +196,4 @@ OPKIT_CUDA_OPERATOR(SpaceToDepth, CUDADepthSpaceOp);
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_REARRANGE_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_MOVING_REARRANGE_HPP_

@@ -1,9 +1,9 @@
 // Operators on CUDA that make tensors of a few numbers: Constant, ConstantOfShape, EyeLike, OneHot,
 // Range.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_GENERATORS_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_GENERATORS_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_MOVING_GENERATORS_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_MOVING_GENERATORS_HPP_
 
-#include "opkit/backends/cuda/ops/strided_copy.hpp"
+#include "opkit/backends/cuda/ops/moving/strided_copy.hpp"
 #include "opkit/ops/generators.hpp"
 #include "opkit/ops/one_hot.hpp"
 
@@ -181,4 +181,4 @@ OPKIT_CUDA_OPERATOR(OneHot, CUDAOneHotOp);
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_GENERATORS_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_MOVING_GENERATORS_HPP_

@@ -1,9 +1,9 @@
 // Operators on CUDA that copy elements and write others beside them: Pad, Trilu, ReverseSequence.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_PAD_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_PAD_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_MOVING_PAD_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_MOVING_PAD_HPP_
 
-#include "opkit/backends/cuda/ops/index_fault.hpp"
-#include "opkit/backends/cuda/ops/strided_copy.hpp"
+#include "opkit/backends/cuda/ops/moving/index_fault.hpp"
+#include "opkit/backends/cuda/ops/moving/strided_copy.hpp"
 #include "opkit/ops/indexing/reverse_sequence.hpp"
 #include "opkit/ops/pad.hpp"
 #include "opkit/ops/trilu.hpp"
@@ -185,4 +185,4 @@ OPKIT_CUDA_OPERATOR(ReverseSequence, CUDAReverseSequenceOp);
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_PAD_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_MOVING_PAD_HPP_

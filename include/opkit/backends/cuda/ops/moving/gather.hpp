@@ -1,11 +1,11 @@
 // Gather, GatherElements and GatherND on CUDA. An index outside its axis selects a zero
 // (CUDAIndexedOperator).
-#ifndef OPKIT_BACKENDS_CUDA_OPS_GATHER_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_GATHER_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_MOVING_GATHER_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_MOVING_GATHER_HPP_
 
 #include "opkit/backends/cuda/ops/broadcast_index.hpp"
-#include "opkit/backends/cuda/ops/index_fault.hpp"
-#include "opkit/backends/cuda/ops/strided_copy.hpp"
+#include "opkit/backends/cuda/ops/moving/index_fault.hpp"
+#include "opkit/backends/cuda/ops/moving/strided_copy.hpp"
 #include "opkit/ops/gather.hpp"
 #include "opkit/ops/indexing/gather_nd.hpp"
 
@@ -182,4 +182,4 @@ OPKIT_CUDA_OPERATOR(GatherND, CUDAGatherNDOp);
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_GATHER_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_MOVING_GATHER_HPP_

@@ -1,9 +1,9 @@
 // NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss and their gradient on CUDA. The host does not
 // see the labels: a label that is no class makes its loss and the gradient of its row NaN.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_LOSS_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_LOSS_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_ROWS_LOSS_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_ROWS_LOSS_HPP_
 
-#include "opkit/backends/cuda/ops/reduction.hpp"
+#include "opkit/backends/cuda/ops/rows/reduction.hpp"
 #include "opkit/ops/nn/loss.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -240,4 +240,4 @@ OPKIT_CUDA_OPERATOR(LossGradient, CUDALossGradientOperator);
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_LOSS_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_ROWS_LOSS_HPP_

@@ -1,10 +1,10 @@
 // Normalizations on CUDA: LayerNormalization, RMSNormalization, BatchNormalization,
 // GroupNormalization, InstanceNormalization and MeanVarianceNormalization. The variance is the mean
 // of the squared distances from the mean, which a pass before has found.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_NORMALIZATION_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_NORMALIZATION_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_ROWS_NORMALIZATION_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_ROWS_NORMALIZATION_HPP_
 
-#include "opkit/backends/cuda/ops/reduction.hpp"
+#include "opkit/backends/cuda/ops/rows/reduction.hpp"
 #include "opkit/ops/nn/group_normalization.hpp"
 #include "opkit/ops/nn/layer_normalization.hpp"
 #include "opkit/ops/nn/mean_variance_normalization.hpp"
@@ -404,4 +404,4 @@ OPKIT_CUDA_OPERATOR(MeanVarianceNormalization, CUDAMeanVarianceOperator);
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_NORMALIZATION_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_ROWS_NORMALIZATION_HPP_

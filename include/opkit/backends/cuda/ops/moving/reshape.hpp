@@ -1,9 +1,9 @@
 // Operators on CUDA whose output has the bytes of the input: Reshape, Flatten, Squeeze, Unsqueeze
 // and Identity. An output in place costs no copy.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_RESHAPE_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_RESHAPE_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_MOVING_RESHAPE_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_MOVING_RESHAPE_HPP_
 
-#include "opkit/backends/cuda/ops/strided_copy.hpp"
+#include "opkit/backends/cuda/ops/moving/strided_copy.hpp"
 #include "opkit/ops/identity.hpp"
 #include "opkit/ops/reshape.hpp"
 
@@ -41,4 +41,4 @@ OPKIT_CUDA_OPERATOR(Identity, CUDAViewOp);
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_RESHAPE_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_MOVING_RESHAPE_HPP_

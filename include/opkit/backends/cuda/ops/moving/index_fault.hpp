@@ -1,7 +1,7 @@
 // CUDAIndexFault: how a kernel reports an index outside its axis to the host. A kernel cannot
 // throw, and a run that waited for its indices would stop the device.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_INDEX_FAULT_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_INDEX_FAULT_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_MOVING_INDEX_FAULT_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_MOVING_INDEX_FAULT_HPP_
 
 #include "opkit/backends/cuda/ops/cuda_operator.hpp"
 
@@ -70,4 +70,4 @@ class CUDAIndexedOperator : public CUDAStandardOperator {
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_INDEX_FAULT_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_MOVING_INDEX_FAULT_HPP_

@@ -1,10 +1,10 @@
 // Resize on CUDA. The host computes the indices and weights of each axis, as for the CPU; the
 // device keeps them for the next run of the same extents. One loop computes each element of the
 // output as the sum over all axes at once.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_RESIZE_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_RESIZE_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_MOVING_RESIZE_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_MOVING_RESIZE_HPP_
 
-#include "opkit/backends/cuda/ops/strided_copy.hpp"
+#include "opkit/backends/cuda/ops/moving/strided_copy.hpp"
 #include "opkit/ops/nn/resize.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -206,4 +206,4 @@ OPKIT_CUDA_OPERATOR(Resize, CUDAResizeOp);
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_RESIZE_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_MOVING_RESIZE_HPP_

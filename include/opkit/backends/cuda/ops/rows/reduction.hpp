@@ -1,7 +1,7 @@
 // CUDAReduceOperator: a reduction of axes on CUDA. The reductions of elements are those of the
 // CPU's kernels.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_REDUCTION_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_REDUCTION_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_ROWS_REDUCTION_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_ROWS_REDUCTION_HPP_
 
 #include "opkit/backends/cuda/ops/broadcast_index.hpp"
 #include "opkit/backends/cuda/ops/sum_type.hpp"
@@ -187,4 +187,4 @@ class CUDAReduceOperator final : public ReduceOperatorOn<CUDAContext> {
 #define OPKIT_CUDA_REDUCTION(name, Kind, ...) \
   OPKIT_CUDA_OPERATOR(name, CUDAReduceOperator<detail::Kind, __VA_ARGS__>)
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_REDUCTION_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_ROWS_REDUCTION_HPP_

@@ -1,6 +1,6 @@
 // ArgMax, ArgMin and TopK on CUDA: find the first elements of rows in their order.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_ORDER_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_ORDER_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_ROWS_ORDER_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_ROWS_ORDER_HPP_
 
 #include "opkit/backends/cuda/ops/cuda_operator.hpp"
 #include "opkit/ops/math/arg.hpp"
@@ -153,4 +153,4 @@ OPKIT_CUDA_OPERATOR(TopK, CUDATopKOperator);
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_ORDER_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_ROWS_ORDER_HPP_

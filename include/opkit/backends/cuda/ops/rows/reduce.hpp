@@ -1,9 +1,9 @@
 // ReduceSum, ReduceMean, ReduceMax and ReduceMin on CUDA, and the gradients that sum or spread:
 // ReduceGradient and SumToShape. The reductions of elements are those of the CPU's kernels.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_REDUCE_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_REDUCE_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_ROWS_REDUCE_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_ROWS_REDUCE_HPP_
 
-#include "opkit/backends/cuda/ops/reduction.hpp"
+#include "opkit/backends/cuda/ops/rows/reduction.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -107,4 +107,4 @@ OPKIT_CUDA_OPERATOR(SumToShape, CUDASumToShapeOperator);
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_REDUCE_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_ROWS_REDUCE_HPP_

@@ -1,8 +1,8 @@
 // CUDATileLoop: a strided copy whose source and target are contiguous along different axes, such as
 // a transposed matrix. Each thread turns a small square of elements in its registers, so that it
 // reads and writes several neighbouring elements at once.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_TILED_COPY_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_TILED_COPY_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_MOVING_TILED_COPY_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_MOVING_TILED_COPY_HPP_
 
 #include "opkit/backends/cuda/ops/cuda_operator.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
@@ -105,4 +105,4 @@ bool LaunchTiles(int device, cudaStream_t stream, const std::vector<StridedCopy:
 
 }}}  // namespace opkit::detail
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_TILED_COPY_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_MOVING_TILED_COPY_HPP_

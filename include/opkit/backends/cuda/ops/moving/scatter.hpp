@@ -1,10 +1,10 @@
 // ScatterElements and ScatterND on CUDA, without a reduction. Of updates with equal indices one is
 // kept, and runs may differ. An update whose index is outside its axis is left out
 // (CUDAIndexedOperator).
-#ifndef OPKIT_BACKENDS_CUDA_OPS_SCATTER_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_SCATTER_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_MOVING_SCATTER_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_MOVING_SCATTER_HPP_
 
-#include "opkit/backends/cuda/ops/gather.hpp"
+#include "opkit/backends/cuda/ops/moving/gather.hpp"
 #include "opkit/ops/scatter.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -123,4 +123,4 @@ OPKIT_CUDA_OPERATOR(ScatterElements, CUDAScatterElementsOp);
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_SCATTER_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_MOVING_SCATTER_HPP_

@@ -1,11 +1,11 @@
 // CopyStrided: copies elements between two orders in a device's memory, as StridedCopy does on the
 // host. Operators that only move elements use it, and copies of strided tensors.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_STRIDED_COPY_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_STRIDED_COPY_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_MOVING_STRIDED_COPY_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_MOVING_STRIDED_COPY_HPP_
 
 #include <limits>
 
-#include "opkit/backends/cuda/ops/tiled_copy.hpp"
+#include "opkit/backends/cuda/ops/moving/tiled_copy.hpp"
 #include "opkit/ops/support/strided_copy.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -186,4 +186,4 @@ using CUDAMovingOperator = CUDAMovingOperatorOn<CUDAStandardOperator>;
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_STRIDED_COPY_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_MOVING_STRIDED_COPY_HPP_

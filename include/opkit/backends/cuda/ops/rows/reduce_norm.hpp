@@ -1,10 +1,10 @@
 // The reductions on CUDA that are norms, products or logarithms: ReduceL1, ReduceL2, ReduceLogSum,
 // ReduceLogSumExp, ReduceProd and ReduceSumSquare. They are apart from those of reduce.hpp so that
 // two processes can compile them.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_REDUCE_NORM_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_REDUCE_NORM_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_ROWS_REDUCE_NORM_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_ROWS_REDUCE_NORM_HPP_
 
-#include "opkit/backends/cuda/ops/reduction.hpp"
+#include "opkit/backends/cuda/ops/rows/reduction.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -17,4 +17,4 @@ OPKIT_CUDA_REDUCTION(ReduceSumSquare, ReduceAsSumSquare, CUDAFloatTypes);
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_REDUCE_NORM_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_ROWS_REDUCE_NORM_HPP_

@@ -1,9 +1,9 @@
 // Operators on CUDA that compute rows along an axis: Softmax, LogSoftmax, LpNormalization, CumSum
 // and CumProd.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_ROWS_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_ROWS_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_ROWS_ROWS_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_ROWS_ROWS_HPP_
 
-#include "opkit/backends/cuda/ops/reduction.hpp"
+#include "opkit/backends/cuda/ops/rows/reduction.hpp"
 #include "opkit/ops/math/cumulative.hpp"
 #include "opkit/ops/nn/row_normalization.hpp"
 #include "opkit/ops/nn/softmax.hpp"
@@ -160,4 +160,4 @@ OPKIT_CUDA_OPERATOR(CumProd, CUDACumulativeOperator<false, CUDAFloatTypes>);
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_ROWS_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_ROWS_ROWS_HPP_

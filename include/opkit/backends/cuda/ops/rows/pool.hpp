@@ -1,7 +1,7 @@
 // Pools on CUDA: MaxPool, AveragePool, LpPool, their gradient, and the global pools. A thread
 // computes an element; a team computes a channel of a global pool.
-#ifndef OPKIT_BACKENDS_CUDA_OPS_POOL_HPP_
-#define OPKIT_BACKENDS_CUDA_OPS_POOL_HPP_
+#ifndef OPKIT_BACKENDS_CUDA_OPS_ROWS_POOL_HPP_
+#define OPKIT_BACKENDS_CUDA_OPS_ROWS_POOL_HPP_
 
 #include "opkit/backends/cuda/ops/cuda_operator.hpp"
 #include "opkit/backends/cuda/ops/sum_type.hpp"
@@ -387,4 +387,4 @@ OPKIT_CUDA_OPERATOR(GlobalMaxPool, CUDAGlobalPoolOperator<detail::PoolFunction::
 
 }}  // namespace opkit
 
-#endif  // OPKIT_BACKENDS_CUDA_OPS_POOL_HPP_
+#endif  // OPKIT_BACKENDS_CUDA_OPS_ROWS_POOL_HPP_
