@@ -18,8 +18,9 @@ Calls CallsOf(const std::string& op, const std::vector<Tensor>& inputs,
   return fake::TakeCudnnCalls();
 }
 // Returns the candidate of cuDNN for a Conv on the device.
-KernelCandidate CandidateFor(const Tensor& x, const Tensor& w, const Arguments& args = {}) {
-  const OperatorDef def = OperatorDef("Conv", {"x", "w"}, {"y"}, args).Device(kCuda0);
+KernelCandidate CandidateFor(const Tensor& x, const Tensor& w, const Arguments& args = {},
+                             const Device& device = kCuda0) {
+  const OperatorDef def = OperatorDef("Conv", {"x", "w"}, {"y"}, args).Device(device);
   const std::vector<TensorInfo> inputs{TensorInfo::Of(x), TensorInfo::Of(w)};
   const auto outputs = OpRegistry::Global().GetSchema("Conv").InferOutputs(def, inputs);
   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
@@ -47,6 +48,8 @@ TEST_CASE("each convolution and gradient is one call of cuDNN") {
 TEST_CASE("cuDNN's kernel asks for the scratch memory that it needs, or says what it lacks") {
   const Tensor x = Integers({1, 2, 4, 4}), w = Integers({2, 2, 3, 3});
   CHECK(CandidateFor(x, w).config.scratch_bytes == 2 * 2 * 3 * 3 * 8);  // of the fake
+  // There is no such device, and cuDNN is not asked.
+  CHECK(CandidateFor(x, w, {}, {DeviceType::kCUDA, 2}).config.scratch_bytes == 0);
   // Uneven pads need a padded copy of the image behind that memory, which is rounded up to 512
   // bytes.
   CHECK(CandidateFor(x, w, {{"pads", std::vector<int64_t>{0, 1, 2, 0}}}).config.scratch_bytes ==

@@ -97,12 +97,13 @@ class CudnnConvOp final : public CUDAConvOperator<Attributes, kTransposed, kGrad
  public:
   using Base::Base;
 
-  // Asks cuDNN for the scratch memory of its algorithm. Plans ask only on machines with a device.
+  // Asks cuDNN for the scratch memory of its algorithm. A machine without the device cannot ask.
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     std::vector<KernelConfig> configs = ProposeTypes<FloatTypes>(query);
     for (size_t i = 0; i < 2; ++i)
       if (!query.inputs[i].shape.is_known())
         throw UnsupportedOperatorFeature(StrCat("the shape of input ", i, " is not known yet"));
+    if (query.def.device().index >= CUDADeviceCount()) return configs;
     const typename Base::Node node(query.def);
     const ConvSizes sizes =
         node.Sizes(query.inputs[0].shape.ToShape(), query.inputs[1].shape.ToShape());
