@@ -107,14 +107,45 @@ TEST_CASE("the objects of a stream's slots exist before a recording captures the
     bool recorded;
     cudaStream_t stream;
   };
+  struct OtherHandle : Handle {
+    using Handle::Handle;
+  };
   CUDAStream::Get(kCuda0, 0).Slot<Handle>();
-  Record(2, [](WorkRecorder&) {
+  // A type that only a stream of the program has, for another thread.
+  std::thread([] { CUDAStream::Foreign(kCuda0, nullptr).Slot<OtherHandle>(); }).join();
+  const auto check = [](const Handle& handle, const CUDAStream& stream) {
+    CHECK(!handle.recorded);
+    CHECK(handle.stream == stream.handle());
+  };
+  Record(2, [&](WorkRecorder&) {
     for (int id : {0, 1}) {
       CUDAStream& stream = CUDAStream::Get(kCuda0, id);
-      CHECK(!stream.Slot<Handle>().recorded);
-      CHECK(stream.Slot<Handle>().stream == stream.handle());
+      check(stream.Slot<Handle>(), stream);
+      check(stream.Slot<OtherHandle>(), stream);
     }
   });
+}
+
+TEST_CASE("a recording makes no context on another device, also if other threads end it") {
+  const Device device{DeviceType::kCUDA, 3};
+  detail::CUDACompletions::Global().WaitUntilIdle();
+  fake::ForgetContexts();
+  detail::IntrusivePtr<RecordedWork> work;
+  std::atomic<bool> ran{false};
+  std::thread([&] {  // its current device is 0, as in every new thread
+    work = FindRecording(DeviceType::kCUDA)(device, 2, [&](WorkRecorder&) {
+      fake::Enqueue(CUDAStream::Get(device, 1).handle(), [&] { ran = true; });
+    });
+    Event event(device);
+    work->Launch({}, {}, event);
+    event.Finish();
+  })
+      .join();
+  CHECK(ran);
+  std::thread([&] { work->Finish(); }).join();
+  std::thread([&] { work = {}; }).join();
+  CHECK(fake::Contexts() == std::vector<int>{3});
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
 }
 
 TEST_CASE("a launch copies before and after the work, and Finish waits for it") {

@@ -37,8 +37,8 @@ TEST_CASE("a thread that ends leaves its streams to the next thread") {
 
 TEST_CASE("impossible streams and devices are named") {
   CHECK_THROWS_WITH_AS(CUDAStream::Get(kCuda0, -1), "stream id -1 is outside 0 to 4095", Error);
-  CHECK_THROWS_WITH_AS(CUDAStream::Get({DeviceType::kCUDA, 2}, 0),
-                       "there is no cuda:2: this machine has 2 CUDA devices", Error);
+  CHECK_THROWS_WITH_AS(CUDAStream::Get({DeviceType::kCUDA, 4}, 0),
+                       "there is no cuda:4: this machine has 4 CUDA devices", Error);
   CHECK_THROWS_WITH_AS(CheckCUDADevice({}), "expected a device of type cuda, found cpu", Error);
 }
 
@@ -215,6 +215,24 @@ TEST_CASE("a slot holds one object of a type for each stream") {
   CHECK(of_a.stream == a.handle());
   CHECK(&b.Slot<Handle>() != &of_a);
   CHECK(b.Slot<Handle>().device == 1);
+}
+
+TEST_CASE(
+    "threads that share a foreign stream have slots of their own, which later threads reuse") {
+  struct Handle {
+    explicit Handle(cudaStream_t) {}
+  };
+  cudaStream_t stream = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  CUDAStream& shared = CUDAStream::Foreign(kCuda0, stream);
+  Handle& mine = shared.Slot<Handle>();
+  CHECK(&shared.Slot<Handle>() == &mine);
+  Handle *second = nullptr, *third = nullptr;
+  std::thread([&] { second = &shared.Slot<Handle>(); }).join();
+  std::thread([&] { third = &shared.Slot<Handle>(); }).join();
+  CHECK(second != &mine);
+  CHECK(third == second);
+  CHECK(&shared.Slot<Handle>() == &mine);
 }
 
 TEST_CASE("a failed call is reported once, with its name") {

@@ -253,7 +253,7 @@ TEMPLATE = re.compile(TEMPLATE_HEAD + r"\s*"
                       r"(?:requires [^{;]*?\s)?(?:(?:class|struct)\s+(?:\[\[\w+\]\]\s*)?(\w+))?")
 # Templates whose every argument has a default and yet has other values: the structs of DLPack, ours
 # or the real header's.
-DEFAULTED = {"opkit/core/dlpack.hpp"}
+DEFAULTED = {"opkit/backends/cuda/dlpack.hpp", "opkit/core/dlpack.hpp"}
 
 
 @check("ordinary-classes")

@@ -9,6 +9,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "opkit/backends/cuda/peer.hpp"
 #include "opkit/backends/cuda/stream.hpp"
 #include "opkit/core/allocator.hpp"
 
@@ -101,6 +102,7 @@ class CUDAAllocator final : public Allocator {
       int no = 0;
       OPKIT_CUDA_CHECK(
           cudaMemPoolSetAttribute(made->pool, cudaMemPoolReuseAllowInternalDependencies, &no));
+      detail::CUDAPeers::Global().AddPool(index, made->pool);
     }
     return *(known = std::move(made));
   }
@@ -109,28 +111,25 @@ class CUDAAllocator final : public Allocator {
     void* data = nullptr;
     CUDAStream* const issuing = CUDAStream::Issuing(device.device.index);
     CUDAStream* const stream = issuing ? issuing : device.for_any_stream;
-    cudaError_t status;
-    if (device.pool) {
-      CUDADeviceGuard guard(stream->device_of_calls());
-      status =
-          cudaMallocFromPoolAsync(&data, static_cast<size_t>(bytes), device.pool, stream->handle());
-    } else {
-      CUDADeviceGuard guard(device.device);
-      status = cudaMalloc(&data, static_cast<size_t>(bytes));
-    }
+    const CUDADeviceGuard guard(device.device);
+    const cudaError_t status = device.pool
+                                   ? cudaMallocFromPoolAsync(&data, static_cast<size_t>(bytes),
+                                                             device.pool, stream->handle())
+                                   : cudaMalloc(&data, static_cast<size_t>(bytes));
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       return nullptr;
     }
     OPKIT_CUDA_CHECK(status);
-    if (!device.pool) return data;
     Origin origin;
     origin.device = &device;
-    origin.stream = stream;
-    if (!issuing)
-      stream->Synchronize();
-    else if (stream->is_foreign())
-      origin.allocated = stream->Mark();
+    if (device.pool) {
+      origin.stream = stream;
+      if (!issuing)
+        stream->Synchronize();
+      else if (stream->is_foreign())
+        origin.allocated = stream->Mark();
+    }
     std::lock_guard lock(mutex_);
     origins_[data] = std::move(origin);
     return data;
@@ -145,6 +144,7 @@ class CUDAAllocator final : public Allocator {
         origins_.erase(found);  // before CUDA can return this address from another allocation
       }
     }
+    const CUDADeviceGuard guard(origin.device->device);
     if (!origin.stream) {
       OPKIT_CUDA_CHECK(cudaFree(data));
       return;
@@ -160,14 +160,13 @@ class CUDAAllocator final : public Allocator {
       stream->Wait(origin.allocated);
       if (current) stream->Wait(current->Mark());
     }
-    CUDADeviceGuard guard(stream->device_of_calls());
     OPKIT_CUDA_CHECK(cudaFreeAsync(data, stream->handle()));
   }
 
-  // Where an allocation from a pool was made.
+  // Where an allocation was made.
   struct Origin {
     OfDevice* device = nullptr;
-    CUDAStream* stream = nullptr;
+    CUDAStream* stream = nullptr;  // null if cudaMalloc made it
     detail::CUDAMark allocated;  // set for foreign streams, which may be destroyed before the free
   };
   std::mutex mutex_;
@@ -185,6 +184,7 @@ class CUDAHostAllocator final : public Allocator {
  protected:
   void* DoAllocate(int64_t bytes) override {
     CheckCUDADevice({DeviceType::kCUDA, 0});
+    const CUDADeviceGuard guard(DeviceWithContext());
     void* data = nullptr;
     const cudaError_t status =
         cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable);
@@ -196,7 +196,24 @@ class CUDAHostAllocator final : public Allocator {
     return data;
   }
   void DoDeallocate(void* data, int64_t) noexcept override {
-    if (cudaFreeHost(data) != cudaSuccess) cudaGetLastError();
+    try {
+      const CUDADeviceGuard guard(DeviceWithContext());
+      OPKIT_CUDA_CHECK(cudaFreeHost(data));
+    } catch (...) {  // as in CUDAAllocator
+    }
+  }
+
+ private:
+  // Returns the device to make current for a call: page-locked memory belongs to no device, so the
+  // call must not make a context.
+  static int DeviceWithContext() {
+    int current = 0;
+    if (CUDADeviceCount() == 1) return current;
+    OPKIT_CUDA_CHECK(cudaGetDevice(&current));
+    if (detail::HasCUDAContext(current)) return current;
+    for (int device = 0; device < CUDADeviceCount(); ++device)
+      if (detail::HasCUDAContext(device)) return device;
+    return current;
   }
 };
 

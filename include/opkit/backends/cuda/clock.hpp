@@ -41,6 +41,7 @@ class CUDAClock {
   // measure them. Profiles then use the host's times.
   std::optional<Times> Between(const CUDAMark& begin, const CUDAMark& end) noexcept try {
     const std::lock_guard lock(mutex_);
+    const CUDADeviceGuard guard(device_);
     if (!zero_ || MonotonicNs() - zero_ns_ >= kRenewNs) PassZero();
     const int64_t from = zero_ns_ + NsBetween(zero_, begin);
     return Times{from, from + NsBetween(begin, end)};
@@ -62,7 +63,7 @@ class CUDAClock {
     // The device passes the mark between the two readings of the host's clock.
     const int64_t before = MonotonicNs();
     CUDAMark mark = stream_->Mark(/*timed=*/true);
-    OPKIT_CUDA_CHECK(cudaEventSynchronize(mark.event()));
+    OPKIT_CUDA_CHECK(mark.Synchronize());
     zero_ns_ = before + (MonotonicNs() - before) / 2;
     zero_ = std::move(mark);
   }

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "opkit/backends/cuda/peer.hpp"
 #include "opkit/backends/cuda/stream.hpp"
 #include "opkit/device/copy.hpp"
 #ifndef OPKIT_DEVICE_COMPILER  // device code does not compile plans
@@ -19,7 +20,8 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // calling thread's current streams of both devices, and waits for the copy. A copy between host
 // memories first waits for the current streams of all devices. CUDA stages plain host memory and
 // blocks the caller while reading it. Pinned memory (kCUDAHost) is not staged and must not change
-// until the stream has passed the copy.
+// until the stream has passed the copy. A copy between devices is direct if they can access each
+// other's memory; else CUDA stages it through the host.
 inline void CopyCUDA(void* target, Device target_device, const void* source, Device source_device,
                      int64_t nbytes, void* native_stream) {
   const bool to_cuda = target_device.type == DeviceType::kCUDA;
@@ -41,8 +43,10 @@ inline void CopyCUDA(void* target, Device target_device, const void* source, Dev
     if (from_cuda && source_device != device)
       if (CUDAStream* other = CUDAStream::Current(source_device.index)) own->Wait(other->Mark());
   }
-  CUDADeviceGuard guard(own ? own->device_of_calls() : CUDADeviceGuard::kAnyDevice);
+  CUDADeviceGuard guard(own ? own->device().index : CUDADeviceGuard::kAnyDevice);
   if (to_cuda && from_cuda && target_device != source_device) {
+    ConnectCUDADevices(target_device, source_device);
+    ConnectCUDADevices(source_device, target_device);
     OPKIT_CUDA_CHECK(cudaMemcpyPeerAsync(target, target_device.index, source, source_device.index,
                                          bytes, stream));
   } else {

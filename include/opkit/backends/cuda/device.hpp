@@ -52,6 +52,30 @@ inline const bool kCUDAAvailability = [] {
 }();
 
 namespace detail {
+// Returns true if the process has a context on the device. A context takes some hundred MB of the
+// device, and a call of CUDA makes one on the current device if there is none.
+inline bool HasCUDAContext(int index) {
+  using State = int (*)(int device, unsigned* flags, int* active);  // of the driver; 0: success
+  static const State state = [] {
+    constexpr const char* kName = "cuDevicePrimaryCtxGetState";
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    const cudaError_t status =
+        cudaGetDriverEntryPointByVersion(kName, &found, 12000, cudaEnableDefault, &result);
+#else
+    const cudaError_t status = cudaGetDriverEntryPoint(kName, &found, cudaEnableDefault, &result);
+#endif
+    if (status != cudaSuccess) cudaGetLastError();
+    return status == cudaSuccess && result == cudaDriverEntryPointSuccess
+               ? reinterpret_cast<State>(found)
+               : nullptr;
+  }();
+  if (!state) return true;
+  unsigned flags = 0;
+  int active = 0;
+  return state(index, &flags, &active) == 0 && active != 0;
+}
 // Makes the device current for the calling thread. Costs no call if the machine has only this
 // device, which is current for every thread, and a cheap one if the device is current already.
 inline void MakeCUDADeviceCurrent(int index) {
@@ -63,22 +87,29 @@ inline void MakeCUDADeviceCurrent(int index) {
 }  // namespace detail
 
 // Makes `index` the calling thread's current device while the guard lives; kAnyDevice changes
-// nothing. RunOnDevice does not need a guard, because the operator's context sets the device.
+// nothing. If the previous device has no context, `index` stays current, because making the other
+// one current again would make a context on it. Costs nothing on a machine with one device.
+// RunOnDevice does not need a guard, because the operator's context sets the device.
 class CUDADeviceGuard {
  public:
   static constexpr int kAnyDevice = -1;
 
-  explicit CUDADeviceGuard(int index) {
-    if (index == kAnyDevice) return;
-    OPKIT_CUDA_CHECK(cudaGetDevice(&previous_));
-    if (previous_ == index)
-      previous_ = -1;
-    else
-      OPKIT_CUDA_CHECK(cudaSetDevice(index));
-  }
+  CUDADeviceGuard() = default;  // changes nothing until Enter
+  explicit CUDADeviceGuard(int index) { OPKIT_CUDA_CHECK(Enter(index)); }
   explicit CUDADeviceGuard(Device device) : CUDADeviceGuard(device.index) {}
   CUDADeviceGuard(const CUDADeviceGuard&) = delete;
   CUDADeviceGuard& operator=(const CUDADeviceGuard&) = delete;
+  // As the constructor, but returns CUDA's error. At most one call.
+  cudaError_t Enter(int index) {
+    if (index == kAnyDevice || CUDADeviceCount() == 1) return cudaSuccess;
+    int current = 0;
+    if (const cudaError_t status = cudaGetDevice(&current); status != cudaSuccess) return status;
+    if (current == index) return cudaSuccess;
+    const bool restores = detail::HasCUDAContext(current);
+    const cudaError_t status = cudaSetDevice(index);
+    if (status == cudaSuccess && restores) previous_ = current;
+    return status;
+  }
   ~CUDADeviceGuard() {
     if (previous_ >= 0) cudaSetDevice(previous_);
   }

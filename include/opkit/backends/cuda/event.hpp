@@ -27,7 +27,7 @@ class CUDAEventState final : public EventState {
       else
         stream_->Keep(retained);
     } catch (...) {  // out of memory, or the device accepts no more work
-      if (mark_) cudaEventSynchronize(mark_.event());
+      if (mark_) mark_.Synchronize();
     }
   }
 

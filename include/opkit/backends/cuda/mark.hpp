@@ -76,9 +76,17 @@ class CUDAMark {
   cudaEvent_t event() const { return event_; }
   // The mark's number in its stream, in ascending order.
   uint64_t sequence() const { return sequence_; }
+  // Blocks the host until the device has passed the mark; returns the device's error.
+  cudaError_t Synchronize() const {
+    CUDADeviceGuard guard;
+    const cudaError_t status = guard.Enter(device_);
+    return status == cudaSuccess ? cudaEventSynchronize(event_) : status;
+  }
   // Returns cudaSuccess, cudaErrorNotReady, or the device's error.
   cudaError_t Query() const {
-    const cudaError_t status = cudaEventQuery(event_);
+    CUDADeviceGuard guard;
+    cudaError_t status = guard.Enter(device_);
+    if (status == cudaSuccess) status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) ForgetNotReady();
     return status;
   }

@@ -18,7 +18,10 @@ class CUDAGraphWork final : public RecordedWork {
   CUDAGraphWork(Device device, cudaGraphExec_t executable, RefCountedList kept)
       : device_(device), executable_(executable), kept_(std::move(kept)) {}
   ~CUDAGraphWork() override {
-    if (cudaGraphExecDestroy(executable_) != cudaSuccess) cudaGetLastError();
+    CUDADeviceGuard guard;
+    if (guard.Enter(device_.index) != cudaSuccess ||
+        cudaGraphExecDestroy(executable_) != cudaSuccess)
+      cudaGetLastError();
   }
 
   void Launch(std::span<const Move> before, std::span<const Move> after, Event& event) override {
@@ -44,15 +47,16 @@ class CUDAGraphWork final : public RecordedWork {
   }
   void Finish() noexcept override {
     if (!launched_on_) return;
-    const bool may_be_gone = launched_on_->is_foreign();
-    const cudaError_t status = may_be_gone ? cudaEventSynchronize(mark_.event())
-                                           : cudaStreamSynchronize(launched_on_->handle());
+    CUDADeviceGuard guard;
+    cudaError_t status = guard.Enter(device_.index);
+    if (status == cudaSuccess)
+      status = launched_on_->is_foreign() ? mark_.Synchronize()  // the stream may be gone
+                                          : cudaStreamSynchronize(launched_on_->handle());
     if (status != cudaSuccess) cudaGetLastError();  // the event of the launch has it
   }
 
  private:
   void Issue(std::span<const Move> moves) {
-    const CUDADeviceGuard guard(launched_on_->device_of_calls());
     for (const Move& move : moves)
       OPKIT_CUDA_CHECK(cudaMemcpyAsync(move.to, move.from, static_cast<size_t>(move.bytes),
                                        cudaMemcpyDeviceToDevice, launched_on_->handle()));

@@ -33,7 +33,8 @@ struct CUDAThreadStreams {
     uint64_t issuer = 0;           // the IssueScope in which `current` was chosen
     CUDAStream* forced = nullptr;  // set by a CUDAStreamScope
   };
-  std::vector<OfDevice> devices;  // by device index
+  std::vector<OfDevice> devices;        // by device index
+  std::vector<CUDAStream*> with_slots;  // foreign streams in which the thread has slots
 };
 // The streams of threads that have ended, and all foreign streams of the process. `mutex` guards
 // both.
@@ -81,8 +82,8 @@ class CUDAStream {
 
   // Returns the calling thread's stream `id` of `device`, created at first use. Inside a
   // CUDAStreamScope returns the scope's stream for every id; during a recording the recording's
-  // stream. Throws kUnsupported if this machine
-  // has no such device, kOutOfRange for an id outside 0 to kMaxId.
+  // stream. Throws kUnsupported if this machine has no such device, kOutOfRange for an id outside 0
+  // to kMaxId.
   static CUDAStream& Get(Device device, int id) {
     if (const auto* recording = detail::t_cuda_recording; recording && recording->device == device)
         [[unlikely]]
@@ -143,17 +144,11 @@ class CUDAStream {
   // True for streams from Foreign. Outside its CUDAStreamScope the owner may have destroyed such a
   // stream.
   bool is_foreign() const { return foreign_; }
-  // Returns the device that must be current for the thread in a call with the handle, or
-  // kAnyDevice. The device matters only for the default stream, whose handle means "of the current
-  // device".
-  int device_of_calls() const {
-    return handle_ == cudaStreamLegacy ? device_.index : CUDADeviceGuard::kAnyDevice;
-  }
   // Throws kUnsupported while the stream is captured into a CUDA graph: an operator's allocations
   // and event belong to one run and could not be replayed.
   void CheckNotCapturing() const {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    const CUDADeviceGuard guard(device_of_calls());
+    const CUDADeviceGuard guard(device_);
     OPKIT_CUDA_CHECK(cudaStreamIsCapturing(handle_, &status));
     if (status != cudaStreamCaptureStatusNone) [[unlikely]]
       Throw(ErrorCode::kUnsupported,
@@ -171,7 +166,7 @@ class CUDAStream {
   detail::CUDAMark Mark(bool timed = false) {
     CheckNotCapturingYet();  // a query of a mark would end the capture
     detail::CUDAMark mark(this, device_.index, timed);
-    const CUDADeviceGuard guard(device_of_calls());
+    const CUDADeviceGuard guard(device_);
     std::lock_guard lock(mutex_);  // so that the numbers follow the stream's order
     OPKIT_CUDA_CHECK(cudaEventRecord(mark.event_, handle_));
     mark.sequence_ = ++marks_;
@@ -183,16 +178,16 @@ class CUDAStream {
     // Foreign streams do not skip the wait: a stream may have been destroyed and a new one have the
     // same handle.
     if (mark.stream_ == this && !foreign_) return;
-    const CUDADeviceGuard guard(device_of_calls());
+    const CUDADeviceGuard guard(device_);
     OPKIT_CUDA_CHECK(cudaStreamWaitEvent(handle_, mark.event_, 0));
   }
   // Blocks the host until the work issued so far on this stream is done.
   void Synchronize() {
-    const CUDADeviceGuard guard(device_of_calls());
+    const CUDADeviceGuard guard(device_);
     OPKIT_CUDA_CHECK(cudaStreamSynchronize(handle_));
   }
   bool IsFree() const {
-    const CUDADeviceGuard guard(device_of_calls());
+    const CUDADeviceGuard guard(device_);
     const cudaError_t status = cudaStreamQuery(handle_);
     if (status == cudaErrorNotReady) {
       detail::ForgetNotReady();
@@ -220,7 +215,9 @@ class CUDAStream {
       };
       notifier.pending.fetch_add(1, std::memory_order_relaxed);
       if (notifier.last < mark.sequence_) notifier.last = mark.sequence_;
-      status = cudaStreamWaitEvent(notifier.handle, mark.event_, 0);
+      CUDADeviceGuard guard;
+      status = guard.Enter(device_.index);
+      if (status == cudaSuccess) status = cudaStreamWaitEvent(notifier.handle, mark.event_, 0);
       // Not cudaLaunchHostFunc: CUDA does not call its function after a kernel has failed, so that
       // the event would never complete.
       if (status == cudaSuccess)
@@ -262,8 +259,10 @@ class CUDAStream {
     if (awaited) ReleaseWhenReached(*awaited);
   }
 
-  // Returns this stream's object of type T, for the handles that libraries need for each stream. At
-  // first use constructs it as T(cudaStream_t), with the device current.
+  // Returns the object of type T that the calling thread has for this stream, for the handles that
+  // libraries need: two threads may use a foreign stream at once, but not one handle. At first use
+  // constructs it as T(cudaStream_t), with the device current. A thread that ends leaves its
+  // objects to the next thread.
   //
   //   struct Cublas {
   //     explicit Cublas(cudaStream_t stream) { cublasCreate(&handle); cublasSetStream(handle,
@@ -272,11 +271,12 @@ class CUDAStream {
   //   cublasSgemm(context_.stream().Slot<Cublas>().handle, …);
   template <class T>
   T& Slot() {
+    const void* const owner = foreign_ ? OwnerOfSlots() : this;
     std::lock_guard lock(slots_mutex_);
-    if (void* const object = FindSlot(typeid(T))) return *static_cast<T*>(object);
+    if (void* const object = FindSlot(typeid(T), owner)) return *static_cast<T*>(object);
     const detail::CUDASlotTypes::Type type{
         &typeid(T), [](cudaStream_t handle) -> void* { return new T(handle); }};
-    void* const object = AddSlot(type);
+    void* const object = AddSlot(type, owner);
     auto& types = detail::CUDASlotTypes::Global();
     std::lock_guard types_lock(types.mutex);
     const auto is_same = [&](const auto& known) { return *known.type == typeid(T); };
@@ -284,7 +284,8 @@ class CUDAStream {
     return *static_cast<T*>(object);
   }
   // Makes this stream's objects of all types that some stream has. A capture of the stream must not
-  // begin before, because constructors of libraries' handles may allocate and synchronise.
+  // begin before, because constructors of libraries' handles may allocate and synchronise. The
+  // stream must not be foreign.
   void MakeSlots() {
     std::vector<detail::CUDASlotTypes::Type> all;
     {
@@ -294,7 +295,7 @@ class CUDAStream {
     }
     std::lock_guard lock(slots_mutex_);
     for (const auto& type : all)
-      if (!FindSlot(*type.type)) AddSlot(type);
+      if (!FindSlot(*type.type, this)) AddSlot(type, this);
   }
 
  private:
@@ -308,6 +309,13 @@ class CUDAStream {
     std::atomic<int> pending{0};
   };
 
+  // An object of Slot, and the thread that uses it.
+  struct SlotObject {
+    const std::type_info* type;
+    void* object;
+    const void* owner;  // the stream itself if only one thread uses it; null: no thread
+  };
+
   // Memory to free once the stream has passed the mark.
   struct Kept {
     detail::CUDAMark mark;
@@ -317,16 +325,24 @@ class CUDAStream {
   CUDAStream(Device device, int id, cudaStream_t handle, bool foreign = false)
       : device_(device), id_(id), foreign_(foreign), handle_(handle) {}
 
-  void* FindSlot(const std::type_info& wanted) const {
-    for (const auto& [type, object] : slots_)
-      if (*type == wanted) return object;
-    return nullptr;
+  // Returns the owner's object of the type, or one that no thread uses any more; null if there is
+  // none. slots_mutex_ must be held.
+  void* FindSlot(const std::type_info& type, const void* owner) {
+    SlotObject* idle = nullptr;
+    for (SlotObject& slot : slots_) {
+      if (*slot.type != type) continue;
+      if (slot.owner == owner) return slot.object;
+      if (!slot.owner) idle = &slot;
+    }
+    if (!idle) return nullptr;
+    idle->owner = owner;
+    return idle->object;
   }
   // Returns a new object, which is never destroyed, like the stream. slots_mutex_ must be held.
-  void* AddSlot(const detail::CUDASlotTypes::Type& type) {
+  void* AddSlot(const detail::CUDASlotTypes::Type& type, const void* owner) {
     const CUDADeviceGuard guard(device_);
     void* const object = type.make(handle_);
-    slots_.emplace_back(type.type, object);
+    slots_.push_back({type.type, object, owner});
     return object;
   }
 
@@ -422,11 +438,27 @@ class CUDAStream {
     const std::unique_ptr<detail::CUDAThreadStreams> mine(
         std::exchange(detail::t_cuda_streams, nullptr));
     if (!mine) return;
+    for (CUDAStream* stream : mine->with_slots) stream->LeaveSlots(mine.get());
     auto& idle = detail::CUDAIdleStreams::Global();
     std::lock_guard lock(idle.mutex);
     for (const auto& streams : mine->devices)
       for (CUDAStream* stream : streams.by_id)
         if (stream) idle.by_device_and_id[{stream->device_.index, stream->id_}].push_back(stream);
+  }
+  // Notes that the calling thread has slots in this foreign stream. Returns the thread's mark of
+  // its slots.
+  const void* OwnerOfSlots() {
+    OfThisThread(device_);
+    auto& streams = detail::t_cuda_streams->with_slots;
+    for (const CUDAStream* known : streams)
+      if (known == this) return detail::t_cuda_streams;
+    streams.push_back(this);
+    return detail::t_cuda_streams;
+  }
+  void LeaveSlots(const void* owner) {
+    std::lock_guard lock(slots_mutex_);
+    for (SlotObject& slot : slots_)
+      if (slot.owner == owner) slot.owner = nullptr;
   }
   static CUDAStream* TakeIdleOrMake(Device device, int id) {
     {
@@ -470,7 +502,7 @@ class CUDAStream {
   detail::RefCountedList unmarked_;   // memory without a mark, kept while releasing_ is set
   bool releasing_ = false;            // a notification that calls Release is under way
   std::recursive_mutex slots_mutex_;  // recursive: the constructor of a T may use another slot
-  std::vector<std::pair<const std::type_info*, void*>> slots_;
+  std::vector<SlotObject> slots_;
 };
 
 // While the scope lives, the calling thread issues its work for `device` on the given stream, for

@@ -31,8 +31,7 @@ inline void CheckCublas(cublasStatus_t status, const char* what) {
   Throw(code, what, " failed: ", cublasLtGetStatusName(status));
 }
 
-// The handle for the work of one stream (CUDAStream::Slot). cuBLASLt allows several threads to use
-// it at once.
+// The handle for the work of one thread on one stream (CUDAStream::Slot).
 struct CublasHandle {
   explicit CublasHandle(cudaStream_t) { CheckCublas(cublasLtCreate(&handle), "cublasLtCreate"); }
   cublasLtHandle_t handle = nullptr;

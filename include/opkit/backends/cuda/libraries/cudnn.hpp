@@ -6,8 +6,6 @@
 
 #include <cudnn.h>
 
-#include <mutex>
-
 #include "opkit/backends/cuda/ops/conv_operator.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -37,15 +35,13 @@ inline void CheckCudnn(cudnnStatus_t status, const char* what) {
   throw Error(code, message);
 }
 
-// The handle for the work of one stream (CUDAStream::Slot). Threads that share a stream lock
-// `mutex` around their calls.
+// The handle for the work of one thread on one stream (CUDAStream::Slot).
 struct CudnnHandle {
   explicit CudnnHandle(cudaStream_t stream) {
     CheckCudnn(cudnnCreate(&handle), "cudnnCreate");
     CheckCudnn(cudnnSetStream(handle, stream), "cudnnSetStream");
   }
   cudnnHandle_t handle = nullptr;
-  std::mutex mutex;
 };
 
 // Owns a descriptor of cuDNN.
