@@ -119,13 +119,17 @@ cudaError_t Enter(const char* call) {
 cudaError_t EnterContext(const char* call) {
   const cudaError_t status = Enter(call);
   g_contexts[t_device] = true;
-  if (t_draws) AdvanceABit();
   return status;
 }
 #define ENTER() \
   if (const cudaError_t status = Enter(__func__); status != cudaSuccess) return status
 #define ENTER_CONTEXT() \
   if (const cudaError_t status = EnterContext(__func__); status != cudaSuccess) return status
+// Opens every call about a stream, by which streams of a schedule advance. Other calls do not
+// count: opkit makes them once in a process, and a program must have the same order again alone.
+#define ENTER_STREAM() \
+  ENTER_CONTEXT();     \
+  if (t_draws) AdvanceABit()
 
 // Work of a stream.
 struct Item {
@@ -666,7 +670,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   CUstream_st& found = FIND(stream);
   std::lock_guard lock(capture_mutex());
   *status = !found.capture         ? cudaStreamCaptureStatusNone
@@ -675,7 +679,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   CUstream_st& found = FIND(stream);
   std::lock_guard lock(capture_mutex());
   if (found.capture) return Return(cudaErrorIllegalState);
@@ -687,7 +691,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   CUstream_st& found = FIND(stream);
   std::lock_guard lock(capture_mutex());
   const std::shared_ptr<Capture> capture = found.capture;
@@ -735,26 +739,26 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   REFUSE_CAPTURE(stream);
   ++g_graph_launches;
   FIND(stream).Push([graph = executable->graph] { graph->Run(); });
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   REFUSE_CAPTURE(stream);
   return FIND(stream).Idle() ? cudaSuccess : Return(cudaErrorNotReady);
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   REFUSE_CAPTURE(stream);
   ++g_host_waits;
   FIND(stream).Drain();
   return Return(g_device_failure.load());
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   ++g_stream_waits;
   CUstream_st& found = FIND(stream);
   {
@@ -780,7 +784,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data,
                                   unsigned) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   REFUSE_CAPTURE(stream);
   ++g_callbacks;
   const auto run = [=] {
@@ -793,7 +797,7 @@ cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   CUstream_st& found = FIND(stream);
   // Stands for a kernel, unlike a callback.
   if (found.device != t_device) return Return(cudaErrorInvalidResourceHandle);
@@ -806,7 +810,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   CUstream_st& found = FIND(stream);
   if (event->device != found.device) return Return(cudaErrorInvalidResourceHandle);
   {
@@ -824,7 +828,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   if (event->Invalidates()) return Return(cudaErrorCapturedEvent);
   const auto recording = event->Current();
   if (!recording || recording->Done()) return cudaSuccess;
@@ -840,7 +844,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   if (event->Invalidates()) return Return(cudaErrorCapturedEvent);
   ++g_host_waits;
   if (const auto recording = event->Current()) {
@@ -877,7 +881,7 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
 }
 cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t pool,
                                     cudaStream_t stream) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   REFUSE_CAPTURE(stream);  // CUDA makes a node of it
   CUstream_st& found = FIND(stream);
   if (found.device != pool->device) return Return(cudaErrorInvalidValue);
@@ -897,7 +901,7 @@ cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t poo
   return *data ? cudaSuccess : Return(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   REFUSE_CAPTURE(stream);  // CUDA frees only what the same graph has allocated
   CUstream_st& found = FIND(stream);
   size_t bytes = 0;
@@ -951,7 +955,7 @@ cudaError_t cudaFreeHost(void* data) {
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   if (to_device != (fake::DeviceOf(to) >= 0) || from_device != (fake::DeviceOf(from) >= 0))
@@ -961,7 +965,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
                                 size_t bytes, cudaStream_t stream) {
-  ENTER_CONTEXT();
+  ENTER_STREAM();
   if (fake::DeviceOf(to) != to_device || fake::DeviceOf(from) != from_device)
     return Return(cudaErrorInvalidValue);
   ++(fake::CanAccess(to_device, from) && fake::CanAccess(from_device, to) ? g_direct_copies
