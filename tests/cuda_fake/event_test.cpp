@@ -174,6 +174,15 @@ TEST_CASE("a launch that failed unseen fails the next recorded event") {
   event.Finish();
 }
 
+TEST_CASE("a query of the program that found unfinished work is no failure of the next run") {
+  CUDAContext context = ContextOn(0);
+  fake::SetLastError(cudaErrorNotReady);
+  Event event(kCuda0);
+  context.Record(event);
+  event.Finish();
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
 TEST_CASE("a failed kernel fails its event, and wakes the waiting threads") {
   CUDAContext context = ContextOn(0);
   Event event(kCuda0);

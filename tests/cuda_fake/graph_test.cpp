@@ -115,6 +115,28 @@ TEST_CASE("branches on the device join, and every output is there when the run h
   }
 }
 
+TEST_CASE("a plan over several GPUs copies values between them, and leaves the others alone") {
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2});
+  const auto add_one = [&](const std::string& from, const std::string& to, int device) {
+    graph.AddNode(OperatorDef("FakeAddOne", {from}, {to}).Device(DeviceType::kCUDA, device));
+  };
+  add_one("x", "a", 0);
+  add_one("a", "b", 2);
+  add_one("a", "c", 1);
+  add_one("c", "d", 0);
+  for (const char* output : {"b", "d"}) graph.AddOutput(output);
+  for (int threads : {1, 2}) {
+    Executor executor(Compile(graph, {.threads = threads}));
+    for (int run = 0; run < 3; ++run) {
+      const float at = static_cast<float>(run);
+      const auto outputs = executor.Run({{"x", Tensor::From<float>({2}, {at, 5})}});
+      CHECK(OnHost(outputs.Get("b")) == std::vector<float>{at + 2, 7});
+      CHECK(OnHost(outputs.Get("d")) == std::vector<float>{at + 3, 8});
+    }
+  }
+}
+
 TEST_CASE("an asynchronous run whose device is held is cancelled, and the next one is right") {
   Executor executor(Compile(Chain(5), Uncaptured(1)));
   Tensor x = OnCuda({1, 2});

@@ -248,6 +248,17 @@ TEST_CASE("a failed call is reported once, with its name") {
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
+TEST_CASE("the message of a common failure says what to do") {
+  const auto says = [](cudaError_t status, const char* advice) {
+    return detail::CUDAError(status, "it").message().find(advice) != std::string::npos;
+  };
+  CHECK(says(cudaErrorUnsupportedPtxVersion, "update it, or compile for this GPU's architecture"));
+  CHECK(says(cudaErrorNoKernelImageForDevice, "nvcc -arch=native"));
+  CHECK(says(cudaErrorInitializationError, "start a new one"));
+  for (cudaError_t status : {cudaErrorAssert, cudaErrorMisalignedAddress, cudaErrorIllegalAddress})
+    CHECK(says(status, "compute-sanitizer finds the kernel at fault"));
+}
+
 TEST_CASE("a device guard restores the current device") {
   REQUIRE(cudaSetDevice(0) == cudaSuccess);
   int device = -1;
