@@ -99,8 +99,12 @@ TEST_CASE(
   fake::Gate current(context.cuda_stream());
   ours = Tensor();
   CHECK(watch.use_count() == 2);
+  std::atomic<bool> passed{false};  // told after what was asked before
+  CUDAStream& of_import = CUDAStream::Get(kCuda0, 0);
+  const detail::CUDAMark mark = of_import.Mark();
+  of_import.WhenReached(mark, [&](cudaError_t) { passed = true; });
   imported.Open();
-  REQUIRE(cudaStreamSynchronize(CUDAStream::Get(kCuda0, 0).handle()) == cudaSuccess);
+  fake::Await([&] { return passed.load(); });
   detail::CUDACompletions::Global().WaitUntilIdle();
   CHECK(watch.use_count() == 2);
   current.Open();

@@ -116,6 +116,14 @@ TEST_CASE("work on one device makes no context on another") {
     event.Finish();
     fake::Await([&] { return called.load(); });
     CHECK(pinned.ToVector<float>() == std::vector<float>{1, 2});
+    Event late(device);
+    std::atomic<bool> told{false};
+    fake::Gate gate(context.cuda_stream());
+    context.Record(late);
+    std::thread([&] { CHECK(late.Query() == EventStatus::kScheduled); }).join();
+    std::thread([&] { late.SetCallback([&] { told = true; }); }).join();
+    gate.Open();
+    fake::Await([&] { return told.load(); });
   }).join();
   std::thread([] { Tensor({2}, DType::kFloat32, Cuda(3)); }).join();
   std::thread([] { Tensor({2}, DType::kFloat32, Device{DeviceType::kCUDAHost, 0}); }).join();

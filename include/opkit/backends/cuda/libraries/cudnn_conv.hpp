@@ -109,7 +109,6 @@ class CudnnConvOp final : public CUDAConvOperator<Attributes, kTransposed, kGrad
         node.Sizes(query.inputs[0].shape.ToShape(), query.inputs[1].shape.ToShape());
     const CUDADeviceGuard guard(query.def.device());
     auto& cudnn = CUDAStream::Get(query.def.device(), 0).template Slot<detail::CudnnHandle>();
-    const std::lock_guard lock(cudnn.mutex);
     const DType dtype = query.inputs[0].dtype;
     const detail::CudnnWork work(cudnn.handle, node.result, dtype, sizes, node.groups);
     configs[0].scratch_bytes = work.scratch_bytes(dtype);
@@ -121,7 +120,6 @@ class CudnnConvOp final : public CUDAConvOperator<Attributes, kTransposed, kGrad
       Tensor* result = this->InferredOutput(0);
       if (result->numel() == 0) return;
       auto& cudnn = this->context_.stream().template Slot<detail::CudnnHandle>();
-      const std::lock_guard lock(cudnn.mutex);
       if (!work_ || version_ != this->inference().version()) {
         work_.reset();
         work_.emplace(cudnn.handle, this->node_.result, kDTypeOf<T>, this->Sizes(),
