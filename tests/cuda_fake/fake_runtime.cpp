@@ -860,6 +860,11 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* prope
   *pool = new CUmemPoolHandle_st{properties->location.id, {}};
   return cudaSuccess;
 }
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  ENTER_CONTEXT();
+  delete pool;  // its memory must have been freed
+  return cudaSuccess;
+}
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
   ENTER_CONTEXT();
   return cudaSuccess;

@@ -92,6 +92,7 @@ TEST_CASE("a pool that is made after its device was connected is accessible, too
   CHECK(!fake::CanAccess(3, data));
   REQUIRE(cudaFreeAsync(data, stream.handle()) == cudaSuccess);
   stream.Synchronize();
+  REQUIRE(cudaMemPoolDestroy(pool) == cudaSuccess);
 }
 
 TEST_CASE("work on one device makes no context on another") {
