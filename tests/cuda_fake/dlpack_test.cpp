@@ -99,7 +99,7 @@ TEST_CASE(
   fake::Gate current(context.cuda_stream());
   ours = Tensor();
   CHECK(watch.use_count() == 2);
-  std::atomic<bool> passed{false};  // told after what was asked before
+  std::atomic<bool> passed{false};  // set after earlier requests of the stream
   CUDAStream& of_import = CUDAStream::Get(kCuda0, 0);
   const detail::CUDAMark mark = of_import.Mark();
   of_import.WhenReached(mark, [&](cudaError_t) { passed = true; });
