@@ -496,7 +496,7 @@ std::string Shrunk(uint64_t seed, std::vector<Op> ops, std::string wrong) {
 }  // namespace
 
 TEST_CASE("random programs on four devices compute what they compute serially, in any order") {
-  uint64_t first = 1, last = Rounds(100'000);
+  uint64_t first = 1, last = Rounds(uint64_t{100'000});
   if (const char* given = std::getenv("OPKIT_TEST_CUDA_PROGRAM"))
     first = last = std::strtoull(given, nullptr, 10);
   fake::Await([] { return GetAllocator(DeviceType::kCUDA).live_bytes() == 0; });
@@ -514,7 +514,8 @@ TEST_CASE("random programs on two threads compute the same on streams that run b
     std::vector<std::jthread> threads;
     for (size_t thread = 0; thread < wrong.size(); ++thread)
       threads.emplace_back([&, thread] {
-        for (uint64_t seed = thread; seed < Rounds(1000) && wrong[thread].empty(); seed += 2) {
+        for (uint64_t seed = thread; seed < Rounds(uint64_t{1000}) && wrong[thread].empty();
+             seed += 2) {
           wrong[thread] = Runner(nullptr).Run(MakeProgram(seed));
           if (!wrong[thread].empty()) wrong[thread] = StrCat("program ", seed, ": ", wrong[thread]);
         }
