@@ -81,13 +81,15 @@ struct ChainLoop {
   }
   static OPKIT_DEVICE void Apply(const ElementChain::Step& step, Numbers& x,
                                  const Numbers& operand) {
-    const Numbers& a = step.is_swapped ? operand : x;
-    const Numbers& b = step.is_swapped ? x : operand;
+    // A choice between references would place the numbers in memory.
+    const bool is_swapped = step.is_swapped;
     switch (step.function) {
-#define OPKIT_APPLY_STEP(name)                                             \
-  case StepFunction::k##name:                                              \
-    for (int j = 0; j < kCount; ++j)                                       \
-      x.elements[j] = name##Function::Apply(a.elements[j], b.elements[j]); \
+#define OPKIT_APPLY_STEP(name)                                                                     \
+  case StepFunction::k##name:                                                                      \
+    for (int j = 0; j < kCount; ++j) {                                                             \
+      const float mine = x.elements[j], other = operand.elements[j];                               \
+      x.elements[j] = name##Function::Apply(is_swapped ? other : mine, is_swapped ? mine : other); \
+    }                                                                                              \
     break;
       OPKIT_APPLY_STEP(Add)
       OPKIT_APPLY_STEP(Div)
