@@ -1798,6 +1798,12 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+// Contiguous() of a tensor that the host cannot reach.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&)> g_contiguous_on_device{
+    "a copy of a tensor on a device", "opkit/opkit.hpp"};
+}  // namespace detail
+
 // Regular: a copy shares the storage, but has a shape and dtype of its own. Not synchronised; reads
 // from several threads are fine. Every member either succeeds or throws an Error and leaves the
 // tensor as it was.
@@ -1983,7 +1989,8 @@ class Tensor {
   // the same device if the old memory is too small or overlaps `source`. This tensor itself does
   // not change.
   Tensor CopyDestination(const Tensor& source) const;
-  // Returns a dense copy with memory of its own.
+  // Returns a dense copy with memory of its own, on the same device. A copy on a device is done at
+  // return; for strided elements see RegisterStridedCopy (device/copy.hpp).
   Tensor Contiguous() const;
 
   // Returns the same memory under another shape of equal element count. One extent may be -1.
@@ -3404,10 +3411,15 @@ namespace detail {
 using CopyFunction = void (*)(void* target, Device target_device, const void* source,
                               Device source_device, int64_t nbytes, void* stream);
 
+// Copies the elements of `source`, which has strides and at least one element, to `target`, dense
+// memory on the same device. With a null `stream` the copy is done on return. Otherwise it is
+// issued on `stream`, the native stream of the context. Throws on failure.
+using StridedCopyFunction = void (*)(const Tensor& source, void* target, void* stream);
+
 // The registered copies. An array, not a list: heap memory of a library leaks when the library is
 // unloaded.
 struct CopyTable {
-  static constexpr int kMost = 128;
+  static constexpr int kMost = 128, kDeviceTypes = 128;
   struct Route {
     DeviceType from, to;
     CopyFunction copy;  // null: removed
@@ -3418,6 +3430,7 @@ struct CopyTable {
   Mutex mutex;
   Route routes[kMost] = {};  // in the order of their registration
   int count = 0;
+  StridedCopyFunction strided[kDeviceTypes] = {};  // by device type
 };
 inline CopyTable& Copies() {
   static constinit CopyTable table;
@@ -3440,19 +3453,23 @@ CopyFunction FindCopy(DeviceType from, DeviceType to);
 // none.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
+// Returns the registered copy of strided elements within the device of `source`; null for a tensor
+// that is dense or in the host's memory. Error (kUnsupported) if none is registered.
+StridedCopyFunction FindStridedCopy(const Tensor& source);
+
 // Copies into the memory of `target`, which is dense and has the same dtype and shape. On the host
-// the two tensors may overlap. On a device the copy is issued on `stream` and the source must be
-// dense.
+// the two tensors may overlap. On a device the copy is issued on `stream`.
 void CopyElements(const Tensor& source, const Tensor& target, void* stream);
 
 // A copy that is ready to run; keeps both memories alive.
 struct PreparedCopy {
   CopyFunction copy;
+  StridedCopyFunction strided;  // null for a source that is dense or in the host's memory
   Tensor source, target;
 
   PreparedCopy(const Tensor& from, const Tensor& to);
-  // Runs the copy. Gathers strided elements here, not earlier, because the stream may still be
-  // writing the source.
+  // Runs the copy. Copies strided elements to dense memory here, not earlier, because the stream
+  // may still be writing the source.
   void Run(void* stream = nullptr) const;
 };
 
@@ -3463,17 +3480,22 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 // Registers the copy from one device type's memory to another's and returns the previous function
 // (null if none); null removes it. Thread-safe.
 detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to, detail::CopyFunction copy);
+// Registers the copy of strided elements within a device of this type and returns the previous
+// function (null if none); null removes it. Without it a strided tensor cannot leave the device.
+// The kernels of a backend register it: opkit::cuda_ops for CUDA. Thread-safe.
+detail::StridedCopyFunction RegisterStridedCopy(DeviceType type, detail::StridedCopyFunction copy);
 
 // Copies the elements of `source`, dense, to the target's device; done on return. Resizes the
 // target, which keeps its memory unless that is too small or overlaps `source`. Copies through the
 // host between two accelerators without a direct copy. Errors: kUninitialized, kUnsupported if no
-// copy leads from one device to the other, kOutOfMemory; the target is then unchanged.
+// copy leads from one device to the other or the source's device cannot copy its strided elements,
+// kOutOfMemory; the target is then unchanged.
 void Copy(const Tensor& source, Tensor* target);
 
 // Issues the same copy on the context's stream, after the work issued there so far and before later
 // work. The target has its new shape at once. On the toolkit's own streams the copy keeps both
 // memories alive. On a native stream (the context has `native_stream()`) the caller keeps them
-// alive until the copy is done, and a strided source is an Error.
+// alive until the copy is done, and a strided source in the host's memory is an Error.
 template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
@@ -3483,7 +3505,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   InvocationScope invocation(Invocation::Kind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
   if constexpr (detail::NativeStreamContext<Context>) {
-    if (!source.is_dense())
+    if (!source.is_dense() && !prepared.strided)
       Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
             " on a native stream because it has strides; call Contiguous() first");
     prepared.Run(context.native_stream());
@@ -6270,6 +6292,13 @@ class OperatorBase : public detail::Observable<OperatorBase> {
     }
     observers.Succeeded();
   }
+  // Issues the work of a run that its device records and repeats (device/recorded_work.hpp),
+  // without event, observers and span. The default throws kUnsupported.
+  OPKIT_INLINE virtual void RunRecorded(int stream_id);
+  // True if plans may record a run of this operator: with the same tensors each run issues the same
+  // work, whatever the elements of the tensors are. False for a class whose RunOnDevice decides
+  // something else on the host, such as a seed.
+  virtual bool SupportsRecording() const { return false; }
   // True if RunOnDevice respects the strides of its inputs. If false, Input returns dense copies of
   // strided inputs.
   virtual bool AcceptsStrides() const { return false; }
@@ -6999,6 +7028,21 @@ class Operator : public OperatorBase {
   bool RunAsync(int stream_id = 0) final {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
+
+  void RunRecorded(int stream_id) final {
+    if constexpr (Context::kAsynchronous) {
+      try {
+        context_.SwitchToDevice(stream_id);
+        RunOnDeviceOrFail();
+        PublishOutputs();
+      } catch (...) {
+        RethrowWithContext();
+      }
+    } else {
+      OperatorBase::RunRecorded(stream_id);
+    }
+  }
+  bool SupportsRecording() const override { return SupportsAsyncScheduling(); }
 
   // True on the CPU for an operator whose work ends in RunOnDevice.
   bool RunsDirectly() const final { return std::is_same_v<Context, CPUContext> && !HasAsyncPart(); }
@@ -12819,6 +12863,10 @@ struct PlanOptions {
     // Nodes that Compile evaluates are not flushed, and threads that an operator's library starts
     // by itself have their own mode. Compile throws kUnsupported on a CPU other than x86 and ARM64.
     bool flush_denormals = false;
+    // The steps of a run on one CUDA device are recorded and repeated as a CUDA graph, which costs
+    // the host one launch (graph/plan/recorded_runs.hpp). ToString(plan) says why runs of a plan
+    // are not recorded. With false, each run calls each operator.
+    bool capture = true;
   };
 
   // Which kernels run the nodes, beside PlanOptions::backends and PlanOptions::devices.
@@ -19315,6 +19363,8 @@ OPKIT_INLINE Tensor Tensor::CopyDestination(const Tensor& source) const {
 }
 
 OPKIT_INLINE Tensor Tensor::Contiguous() const {
+  if (detail::g_contiguous_on_device && !IsHostAccessible(device_.type))
+    return detail::g_contiguous_on_device(*this);
   Tensor out(device_);
   out.CopyFrom(*this);
   return out;
@@ -20177,13 +20227,40 @@ OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
       &source);
 }
 
+OPKIT_INLINE StridedCopyFunction FindStridedCopy(const Tensor& source) {
+  if (source.is_dense() || IsHostAccessible(source.device().type)) return nullptr;
+  const DeviceType type = MemoryDevice(source.device()).type;
+  {
+    MutexLock lock(Copies().mutex);
+    if (const StridedCopyFunction found = Copies().strided[Index(static_cast<int>(type))])
+      return found;
+  }
+  throw Error(ErrorCode::kUnsupported,
+              StrCat("cannot copy tensor ", source, ": it has strides, and no copy of strided ",
+                     "elements within ", type, " is registered; link the kernels of its backend ",
+                     "(opkit::cuda_ops for cuda), or call RegisterStridedCopy"),
+              &source);
+}
+// Copies `source` to dense memory, on the same device with `strided`.
+inline void CopyStrided(StridedCopyFunction strided, CopyFunction copy, const Tensor& source,
+                        const Tensor& target, void* stream) {
+  const Device from = MemoryDevice(source.device()), to = MemoryDevice(target.device());
+  if (from == to) return strided(source, target.raw_mutable_data(), stream);
+  Tensor dense(source.device());
+  dense.Resize(source.shape(), source.dtype());
+  strided(source, dense.raw_mutable_data(), stream);
+  copy(target.raw_mutable_data(), to, dense.raw_data(), from, dense.nbytes(), stream);
+}
+
 OPKIT_INLINE void CopyElements(const Tensor& source, const Tensor& target, void* stream) {
   const CopyFunction copy = FindCopy(source, target);
+  const StridedCopyFunction strided = FindStridedCopy(source);
   if (target.numel() == 0) return;
   const bool on_host = copy == &CopyHost;
-  if (!target.is_dense() || (!on_host && !source.is_dense()))
+  if (!target.is_dense() || (!on_host && !strided && !source.is_dense()))
     Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source, " into ", target,
           " while one of them is strided");
+  if (strided) return CopyStrided(strided, copy, source, target, stream);
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
   void* const to = target.raw_mutable_data();
   if (IsObject(target.dtype()))
@@ -20200,17 +20277,17 @@ OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : 
     throw Error(ErrorCode::kUninitialized,
                 StrCat("tensor ", from, " is copied before anything was written to it"), &from);
   copy = FindCopy(from, to);
-  if (!from.layout().is_standard() || (!from.is_dense() && !IsHostAccessible(from.device().type)))
-    throw Error(
-        ErrorCode::kUnsupported,
-        StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
-               ": only dense tensors of the standard layout leave a device; convert it there "
-               "first"),
-        &from);
+  if (!from.layout().is_standard())
+    throw Error(ErrorCode::kUnsupported,
+                StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
+                       ": only tensors of the standard layout are copied; convert it first"),
+                &from);
+  strided = FindStridedCopy(from);
   target = to.CopyDestination(from);
 }
 
 OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
+  if (strided && source.numel() > 0) return CopyStrided(strided, copy, source, target, stream);
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
   if (dense.numel() == 0) return;
   if (IsObject(dense.dtype()))  // the target is on the cpu, as the source is
@@ -20237,6 +20314,13 @@ OPKIT_INLINE detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to,
   return nullptr;
 }
 
+OPKIT_INLINE detail::StridedCopyFunction RegisterStridedCopy(DeviceType type,
+                                                             detail::StridedCopyFunction copy) {
+  type = MemoryDevice({type, 0}).type;
+  detail::MutexLock lock(detail::Copies().mutex);
+  return std::exchange(detail::Copies().strided[detail::Index(static_cast<int>(type))], copy);
+}
+
 OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   if (&source == target) return;
   detail::PreparedCopy prepared(source, *target);
@@ -20245,6 +20329,17 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   *target = std::move(prepared.target);
 }
 
+namespace detail {
+
+OPKIT_COLD inline Tensor ContiguousOnDevice(const Tensor& tensor) {
+  Tensor dense(tensor.device());
+  Copy(tensor, &dense);
+  return dense;
+}
+OPKIT_IMAGE_LOCAL inline const bool kFillsContiguous =
+    g_contiguous_on_device.Fill(&ContiguousOnDevice);
+
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_COPY_IPP_
@@ -22726,6 +22821,9 @@ OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line, deta
   identity_ = identity;
 }
 
+OPKIT_INLINE void OperatorBase::RunRecorded(int) {
+  Throw(ErrorCode::kUnsupported, "the runs of operator ", def(), " cannot be recorded");
+}
 OPKIT_INLINE void OperatorBase::PrepareEvent() {
   const EventStatus status = event().Query();
   if (status == EventStatus::kScheduled)
@@ -28385,6 +28483,7 @@ class KernelSelector {
     const Selection* forced = nullptr;
     const std::vector<Device>* devices = nullptr;  // devices for nodes that name none
     Selection::Objective objective = Selection::Objective::kTime;
+    bool is_body = false;  // the node that carries the graph reads its outputs
   };
 
   // `types` has the inferred types. Selection sets the layouts and devices of the values that nodes
@@ -28428,6 +28527,9 @@ class KernelSelector {
   std::vector<KernelCandidate> CandidatesInAnyLayout(const OperatorDef& def, int node) const;
   // Returns why an input cannot be copied to the device where the node reads it; empty if all can.
   std::string WhyNoCopy(int node, const NodeDevices& devices) const;
+  // Returns why a node that may run on the host must not run on this device: no copy can lead its
+  // outputs to their readers. Empty if it may.
+  std::string WhyStaysOnHost(int node, Device device) const;
   std::string WhyNot(int node, const KernelCandidate& candidate) const;
   double ConversionCost(int node, const NodeDevices& devices, const KernelConfig& config) const;
   // Returns the bytes of memory that a run takes; -1 if they depend on an unknown shape.
@@ -29881,6 +29983,200 @@ class Replay {
 
 #endif  // OPKIT_ENGINE_SCHEDULE_REPLAY_HPP_
 
+// ---- opkit/device/recorded_work.hpp
+// RecordedWork: work that was issued on a device once and that the device repeats by one call, such
+// as a CUDA graph. A backend whose device can do this registers a function; plans record their
+// steps with it.
+#ifndef OPKIT_DEVICE_RECORDED_WORK_HPP_
+#define OPKIT_DEVICE_RECORDED_WORK_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// The work repeats with the addresses and numbers that it was recorded with. Not synchronised.
+class RecordedWork : public detail::RefCounted {
+ public:
+  // A copy within the device's memory.
+  struct Move {
+    void* to;
+    const void* from;
+    int64_t bytes;
+  };
+
+  // Issues the copies in `before`, the work, and the copies in `after`, on the calling thread's
+  // stream 0 of the device, and records `event` behind them. Throws if the device does not accept
+  // them; nothing is then under way.
+  virtual void Launch(std::span<const Move> before, std::span<const Move> after, Event& event) = 0;
+  // Blocks until the device has finished the latest launch, also if its event was cancelled.
+  virtual void Finish() noexcept = 0;
+};
+
+// The streams on which work is recorded, during the recording.
+class WorkRecorder {
+ public:
+  // Returns a mark of the work that has been issued on the stream so far.
+  virtual int Mark(int stream) = 0;
+  // Makes work that is issued on the stream from now on run after the mark.
+  virtual void Wait(int stream, int mark) = 0;
+
+ protected:
+  ~WorkRecorder() = default;
+};
+
+// Calls issue(recorder) once and returns what it has issued. Meanwhile the contexts of this thread
+// issue their work for `device` on the recorder's streams, with the ids from 0 to `streams` - 1; no
+// work runs. Throws the errors of `issue`, and kUnsupported for work that cannot be repeated, such
+// as an allocation on the device.
+using RecordFunction = detail::IntrusivePtr<RecordedWork> (*)(
+    Device device, int streams, FunctionRef<void(WorkRecorder& recorder)> issue);
+
+namespace detail {
+OPKIT_IMAGE_LOCAL inline constinit DeviceTable<RecordFunction> g_record_functions;
+}
+
+// Registers a device that can repeat work, by one line in its header. Thread-safe. Throws
+// kOutOfRange for a type outside of 0 to 127.
+OPKIT_IMAGE_LOCAL inline bool RegisterRecording(DeviceType type, RecordFunction record) {
+  detail::g_record_functions[type].store(record, std::memory_order_release);
+  return true;
+}
+// Returns null if the devices of the type cannot repeat work.
+OPKIT_IMAGE_LOCAL inline RecordFunction FindRecording(DeviceType type) {
+  return detail::g_record_functions.Find(type);
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_RECORDED_WORK_HPP_
+
+// ---- opkit/graph/plan/recorded_runs.hpp
+// RecordedPart: the steps of a plan that one device can record and repeat, such as by a CUDA graph.
+// RecordedRuns: the recordings of these steps for one bound plan. A run launches a recording
+// instead of calling the operators, which costs the host one launch for all steps.
+//
+// A recording repeats its work with the addresses that the operators were given. Values in the
+// plan's arenas have fixed addresses; the caller's inputs and the outputs that runs return have
+// not. The arguments of kernels cannot be changed in a recording, because only the operator that
+// launched them knows their layout. So:
+//
+// - The first run calls the operators. They make their own memory, and libraries load kernels.
+// - A run with the addresses of the run before is recorded, if no recording has these addresses.
+//   The caller's tensors are then read and written in place. Up to kMostRecordings are kept.
+// - From the second run on that has other addresses than the run before, runs whose addresses have
+//   no recording copy the inputs into fixed buffers and the outputs out of them, on the device, and
+//   launch a recording with these buffers. If the buffers would have more than kMostCopiedBytes,
+//   such a run calls the operators.
+#ifndef OPKIT_GRAPH_PLAN_RECORDED_RUNS_HPP_
+#define OPKIT_GRAPH_PLAN_RECORDED_RUNS_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// The steps of a specialization that are recorded together. The other steps run on the host, before
+// or after them. Nothing is recorded if `record` is null; why_not says why, and is empty for a plan
+// without steps on a device that can record.
+struct RecordedPart {
+  // A value whose memory may change from run to run: an input of the graph that recorded steps
+  // read, or an output that they make. The memory of an output is allocated before the launch.
+  struct Outer {
+    int value;
+    bool is_output;
+  };
+  // A step that runs after a step on another stream.
+  struct Wait {
+    int to, from;
+  };
+  static constexpr int kRecorded = -1;
+
+  // Finds the steps. `nodes` are the operators of the specialization, in any executor.
+  static RecordedPart Of(const Specialization& plan, const BoundNodes& nodes);
+
+  RecordFunction record = nullptr;
+  std::string why_not;
+  Device device;
+  std::vector<int> steps;  // in the order of the run
+  int streams = 1;
+  std::vector<Wait> waits;  // ordered by `to`
+  std::vector<Outer> outer;
+  // Values that steps on the host read from recorded steps.
+  std::vector<int> handed_over;
+  // The host's steps and one node for all recorded steps. node_steps has the step of each node
+  // before it was renumbered by the schedule, or kRecorded.
+  std::optional<Schedule> schedule;
+  std::vector<int> node_steps;
+
+  // Returns the step of a node of the schedule, or kRecorded.
+  int StepOf(int node) const { return node_steps[Index(schedule->original_of(node))]; }
+  // Returns the node that stands for the recorded steps.
+  int NodeOfRecorded() const {
+    for (int node = 0;; ++node)
+      if (StepOf(node) == kRecorded) return node;
+  }
+};
+
+// Not synchronised: a run chooses, launches and ends before the next one begins.
+class RecordedRuns {
+ public:
+  static constexpr size_t kMostRecordings = 4;
+  static constexpr int64_t kMostCopiedBytes = int64_t{64} << 20;
+  // Issues the recorded steps by OperatorBase::RunRecorded.
+  using Issue = FunctionRef<void(WorkRecorder&)>;
+
+  // Both must outlive this object.
+  RecordedRuns(const RecordedPart& part, const Specialization& plan, const BoundNodes& nodes);
+
+  // Chooses the recording that the next run launches, and records it if there is none yet. Returns
+  // false if the run has to call the operators. Call it when the values have the memory of the run.
+  bool Choose(Issue issue);
+  // Launches the chosen recording. `event` must be INITIALIZED; it keeps the memory that the work
+  // uses, that of `arenas` included. Throws the errors of RecordedWork::Launch.
+  void Launch(Event& event, const std::vector<Storage>& arenas);
+  // Call it after a successful run that has called the operators: their memory exists from now on.
+  void OperatorsRan();
+  // Forgets the recordings, because arenas have changed. Work of the latest launch may go on.
+  void Drop();
+  // Waits until the device has finished the latest launch, if a Drop has left it under way.
+  void FinishDropped() noexcept;
+  // Returns why recording has failed; empty if it has not.
+  const std::string& why_not() const { return failure_; }
+  // Says which steps are recorded, or why none is.
+  std::string Explain() const;
+
+ private:
+  using Outer = RecordedPart::Outer;
+  using Addresses = std::vector<const void*>;  // of the outer values
+  struct Recording {
+    Addresses addresses;
+    IntrusivePtr<RecordedWork> work;
+  };
+
+  Tensor* TensorOf(int value) const;
+  Addresses AddressesNow() const;
+  void AllocateOutputs() const;
+  IntrusivePtr<RecordedWork> Record(Issue issue) const;
+  const Recording* RecordInPlace(Issue issue);
+  const Recording* RecordWithCopies(Issue issue);
+  // Exchanges the tensors of the outer values and the buffers.
+  void SwapBuffers();
+
+  const RecordedPart& part_;
+  const Specialization& plan_;
+  const BoundNodes& nodes_;
+  std::string failure_;
+  bool may_copy_ = false;
+  bool operators_ran_ = false;
+  int changes_ = 0;  // runs whose addresses differed from those of the run before
+  Addresses last_;
+  std::vector<Recording> in_place_;
+  std::vector<Tensor> buffers_;  // by outer value; of the recording with copies
+  Recording with_copies_;        // without addresses
+  const Recording* chosen_ = nullptr;
+  IntrusivePtr<RecordedWork> launched_, dropped_;
+  std::vector<RecordedWork::Move> before_, after_;
+};
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_GRAPH_PLAN_RECORDED_RUNS_HPP_
+
 // ---- opkit/graph/plan/shared_arenas.hpp
 // SharedArenas: the arenas of one executor, one on each device, as large as the largest request.
 // The executor's bound plans share them for all input shapes: runs of one executor never overlap,
@@ -29941,8 +30237,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // thread-safe.
 class BoundPlan final : public RefCounted, public BodyRunner {
  public:
+  // With `records`, runs repeat recordings of the steps on a device that can record.
   BoundPlan(IntrusivePtr<Specialization> specialization, std::unique_ptr<BoundNodes> nodes,
-            ThreadPool& pool, ReplayOptions options);
+            ThreadPool& pool, ReplayOptions options, bool records = false);
   // Makes the plan of a body (the graph that a node carries) inside the plan `root`. The operator
   // of that node runs it.
   BoundPlan(IntrusivePtr<Specialization> specialization, BoundNodes& nodes, BoundPlan* root)
@@ -29952,6 +30249,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
         nodes_(&nodes) {
     MakeSteps();
     MakeBodies();
+  }
+  ~BoundPlan() override {
+    if (recorded_) recorded_->runs.FinishDropped();
   }
 
   // Puts all planned values and scratch into the executor's arenas. Call it before a run. Throws
@@ -29976,6 +30276,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   Blob& blob(int plan_value) const { return nodes_->blob(specialization_->ValueOf(plan_value)); }
   // Returns the operator that computes a node of the plan's graph.
   OperatorBase& op(int plan_node) const { return nodes_->op(specialization_->NodeOf(plan_node)); }
+  // Call it when the caller can attach observers to operators: each run then looks for observers
+  // before it repeats a recording, which calls no operator.
+  void MayBeObserved() { may_be_observed_ = true; }
 
   void Run(Timeout timeout);
   // Runs a body on this thread, during a run of the enclosing graph.
@@ -29987,14 +30290,14 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     return *blob(specialization_->plan_view().outputs()[o]).GetMutable<Tensor>();
   }
   // Starts a run. The thread that ends the run calls `done` once; `done` must call Clean after a
-  // failure and CompleteImplied after a success.
+  // failure and Succeeded after a success.
   void RunAsync(UniqueFunction<void(std::exception_ptr)> done) {
     Begin();
-    replay_->RunAsync(std::move(done));
+    running().RunAsync(std::move(done));
   }
   // Completes the steps with Step::implied after a successful run. No event reports their ends,
   // which follow from the ends of other steps.
-  void CompleteImplied();
+  void Succeeded();
   // Cancels the run; any thread may call it. Steps that have not begun are skipped, asynchronous
   // steps in flight fail.
   void Cancel();
@@ -30002,20 +30305,25 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // keep the old arenas, and the next run gets new ones.
   void Clean();
 
-  std::string ExplainMode() const { return replay_->ExplainMode(); }
+  std::string ExplainMode() const;
 
  private:
   // Runs steps on one thread, each under its own invocation. The ids of a run are consecutive: the
   // id of a step follows from its number, and no step stores an id.
   class StepRunner {
    public:
-    explicit StepRunner(BoundPlan& plan)
-        : plan_(plan), outer_(CurrentInvocation()), current_(t_invocation.current) {
+    explicit StepRunner(BoundPlan& plan, bool recorded = false)
+        : plan_(plan),
+          recorded_(recorded),
+          outer_(CurrentInvocation()),
+          current_(t_invocation.current) {
       current_.parent = outer_.id;
     }
     StepRunner(StepRunner&&) = delete;
     ~StepRunner() { current_ = outer_; }
     NodeState operator()(int i) const {
+      if (recorded_) [[unlikely]]
+        if ((i = plan_.recorded_->part.StepOf(i)) == RecordedPart::kRecorded) return RunRecorded();
       const Step& step = plan_.steps_[Index(i)];
       __builtin_prefetch(step.ahead);
       try {
@@ -30035,14 +30343,21 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     }
 
    private:
+    OPKIT_NOINLINE NodeState RunRecorded() const {
+      current_ = outer_;
+      return plan_.LaunchRecorded();
+    }
+
     BoundPlan& plan_;
+    const bool recorded_;
     const Invocation outer_;
     Invocation& current_;
   };
-  // The interface through which Replay runs the steps.
+  // The interface through which Replay runs the steps, or the nodes of a RecordedPart.
   struct Body {
     BoundPlan* self;
-    StepRunner OnThread() const { return StepRunner(*self); }
+    bool recorded;
+    StepRunner OnThread() const { return StepRunner(*self, recorded); }
     bool Poll() const { return self->PollPending(); }
   };
   // The place where an operator must leave a value: its planned memory or, if `storage` is null,
@@ -30067,6 +30382,17 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     bool direct, asynchronous;
     bool implied = false;  // no event reports its end: later device steps wait for it
   };
+  // The steps that are recorded, and what runs need that launch a recording.
+  struct Recorded {
+    Recorded(RecordedPart found, const Specialization& plan, const BoundNodes& nodes)
+        : part(std::move(found)), runs(part, plan, nodes), event(part.device) {}
+
+    const RecordedPart part;
+    RecordedRuns runs;
+    Event event;  // of the latest launch
+    IntrusivePtr<const FailureContext> context;
+    std::optional<Replay<Body>> replay;
+  };
 
   void Begin() {
     ++runs_;
@@ -30074,7 +30400,25 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     cancelled_ = false;
     polled_until_ns_ = -1;
     first_id_ = NextInvocationIds(ids_of_run_);
+    // Relaxed: Cancel may come at any time, and another thread may cancel a run only after its
+    // begin.
+    running_.store(recorded_ && ChoosesRecording() ? &*recorded_->replay : &*replay_,
+                   std::memory_order_relaxed);
   }
+  Replay<Body>& running() const { return *running_.load(std::memory_order_relaxed); }
+  bool is_recorded_run() const { return recorded_ && &running() == &*recorded_->replay; }
+  // Finds the steps that can be recorded and prepares runs of them.
+  OPKIT_COLD void FindRecorded(ThreadPool& pool, ReplayOptions options);
+  // Decides whether this run launches a recording, and makes it if there is none.
+  bool ChoosesRecording();
+  // True if an observer or a profile watches the operators of this run.
+  bool IsWatched() const;
+  // Issues the recorded steps, for a recording.
+  OPKIT_COLD void IssueRecorded(WorkRecorder& recorder);
+  NodeState LaunchRecorded();
+  void OnRecordedCompleted();
+  // The place in in_flight_ of the event of a recording.
+  int recorded_slot() const { return static_cast<int>(steps_.size()); }
   // Looks at the tensors that the last run left in values without planned memory, and drops those
   // whose memory another tensor shares. An operator of this run would otherwise write its output
   // into that memory, and so change an input or another value. The loop goes backwards: views come
@@ -30089,14 +30433,14 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // Records the mode of the replay, which changes with the measured times of its runs.
   OPKIT_COLD void ReportMode() {
     decisions_ = replay_->decisions();
-    specialization_->SetMode(replay_->ExplainMode());
+    specialization_->SetMode(ExplainMode());
   }
 
   // Runs an operator that opens its own invocation.
   NodeState RunScoped(int i, const Step& step);
   // Fails the run and cancels its asynchronous steps, which might never finish otherwise.
   OPKIT_COLD void FailPending(std::exception_ptr failure) {
-    replay_->Fail(std::move(failure));
+    running().Fail(std::move(failure));
     CancelPending();
   }
   void IssueTo(const Step& step);
@@ -30224,10 +30568,14 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
   IndexedVector<std::optional<Event>>
-      in_flight_;                       // by step; empty unless the step may be unfinished
-  std::vector<int> implied_, polled_;   // steps on devices, with and without Step::implied
-  int64_t polled_until_ns_ = -1;        // negative: this run was not polled yet
-  std::optional<Replay<Body>> replay_;  // empty for a body, which its operator runs
+      in_flight_;                      // by step; empty unless the step may be unfinished
+  std::vector<int> implied_, polled_;  // steps on devices, with and without Step::implied
+  int64_t polled_until_ns_ = -1;       // negative: this run was not polled yet
+  bool may_be_observed_ = false;
+  std::unique_ptr<Recorded> recorded_;  // null if nothing can be recorded
+  std::string why_not_recorded_;
+  std::optional<Replay<Body>> replay_;           // empty for a body, which its operator runs
+  std::atomic<Replay<Body>*> running_{nullptr};  // that of this or the latest run
 };
 
 }}}  // namespace opkit::detail
@@ -30579,6 +30927,7 @@ class Executor::Impl {
     if (!current_)
       Throw(ErrorCode::kFailedPrecondition,
             "the executor has no operators before its first run, which makes them for its shapes");
+    current_->MayBeObserved();
     return *current_;
   }
   OperatorBase& op(int node) {
@@ -30700,7 +31049,7 @@ class Executor::Impl {
         changed_ = true;
         current_->Clean();
       } else {
-        current_->CompleteImplied();
+        current_->Succeeded();
         FinalizeOutputs();
         has_outputs_ = true;
       }
@@ -30803,6 +31152,7 @@ class Executor::Impl {
     ReleaseTensors();
     UseArenas(*found);
     for (int node : asked_for_) found->op(node).TakeObservers(current_->op(node));
+    if (!asked_for_.empty()) found->MayBeObserved();
     current_ = std::move(found);
     if (made) bound_plans_.Add(std::move(made));
     is_stale_ = false;
@@ -30825,7 +31175,8 @@ class Executor::Impl {
         state().pool().threads() > 1)
       replay.mode = ReplayMode::kWalk;
     return detail::MakeIntrusive<detail::BoundPlan>(std::move(specialization), std::move(nodes),
-                                                    state().pool(), replay);
+                                                    state().pool(), replay,
+                                                    state().options().schedule.capture);
   }
   // Releases the caller's tensors and the last results before switching plans.
   void ReleaseTensors() {
@@ -46630,6 +46981,18 @@ OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNoCopy(int node,
   }
   return {};
 }
+OPKIT_INLINE std::string KernelSelector::WhyStaysOnHost(int node, Device device) const {
+  if (!Chooses(view_.graph().node(node)) || IsHostAccessible(device.type) ||
+      std::ranges::none_of(*options_.devices,
+                           [](Device one) { return IsHostAccessible(one.type); }))
+    return {};
+  for (const int value : view_.outputs(node))
+    if (value >= 0 && !types_[value].shape.is_known() &&
+        (options_.is_body || !view_.consumers(value).empty()))
+      return StrCat("only a run decides the shape of '", view_.name(value),
+                    "', so that it could not be copied from ", device);
+  return {};
+}
 OPKIT_INLINE std::string KernelSelector::WhyNot(int node, const KernelCandidate& candidate) const {
   if (!candidate.dropped.empty()) return candidate.dropped;
   if (!refused_.empty())
@@ -46801,7 +47164,8 @@ OPKIT_INLINE void KernelSelector::RateOn(Device device, const OperatorDef& def, 
   const bool is_forced =
       forced && (forced->config >= 0 || !forced->layouts.empty() || !forced->variant.empty());
   const NodeDevices devices(def);
-  const std::string no_copy = WhyNoCopy(node, devices);
+  std::string no_copy = WhyNoCopy(node, devices);
+  if (no_copy.empty()) no_copy = WhyStaysOnHost(node, device);
   std::vector<KernelCandidate> candidates =
       KernelCandidates(def, types_.Of(view_.inputs(node)), types_.Of(view_.outputs(node)));
   int wanted = is_forced ? FindForced(*forced, candidates) : -1;
@@ -47680,6 +48044,7 @@ OPKIT_COLD OPKIT_INLINE void Specialization::PlanBody(int node, int number,
   inner.donated = {};
   planned->forced = selector_.ForcedInside(PartsOf(node)[0], body.name);
   inner.selection.forced = planned->forced.nodes.empty() ? nullptr : &planned->forced;
+  inner.selection.is_body = true;
   const Enclosing enclosing{*this, *first_nodes_, node, body};
   try {
     planned->plan = MakeIntrusive<Specialization>(planned->view, infos, inner, &enclosing);
@@ -49525,6 +49890,311 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 
 #endif  // OPKIT_ENGINE_SCHEDULE_IMPL_REPLAY_CORE_IPP_
 
+// ---- opkit/graph/plan/impl/recorded_runs.ipp
+// Definitions of RecordedPart and RecordedRuns.
+#ifndef OPKIT_GRAPH_PLAN_IMPL_RECORDED_RUNS_IPP_
+#define OPKIT_GRAPH_PLAN_IMPL_RECORDED_RUNS_IPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
+
+// Fills in a RecordedPart. A function returns the reason why the steps cannot be recorded, or an
+// empty text.
+class RecordedPartFinder {
+ public:
+  RecordedPartFinder(const Specialization& plan, const BoundNodes& nodes)
+      : plan_(plan), nodes_(nodes), recorded_(Index(plan.schedule().size()), 0) {}
+
+  RecordedPart Find() {
+    FindSteps();
+    if (part_.steps.empty()) return std::move(part_);
+    part_.why_not = CheckAll();
+    if (!part_.why_not.empty()) return std::move(part_);
+    FindWaits();
+    part_.record = FindRecording(part_.device.type);
+    return std::move(part_);
+  }
+
+ private:
+  const GraphView& view() const { return plan_.view(); }
+  int NodeOf(int step) const { return plan_.schedule().original_of(step); }
+  OperatorBase& OpOf(int step) const { return nodes_.op(NodeOf(step)); }
+  std::string Name(int step) const { return ToString(view().graph().node(NodeOf(step))); }
+  std::string ValueName(int value) const { return StrCat("'", view().name(value), "'"); }
+
+  void FindSteps() {
+    for (int step = 0; step < plan_.schedule().size(); ++step) {
+      if (!plan_.IsAsynchronous(NodeOf(step)) || !FindRecording(OpOf(step).device().type)) continue;
+      part_.steps.push_back(step);
+      recorded_[step] = 1;
+      part_.streams = (std::max)(part_.streams, plan_.stream(NodeOf(step)) + 1);
+    }
+    if (!part_.steps.empty()) part_.device = OpOf(part_.steps[0]).device();
+  }
+  std::string CheckAll() {
+    for (const int step : part_.steps)
+      if (std::string why = CheckStep(step); !why.empty()) return why;
+    for (int value = 0; value < view().num_values(); ++value)
+      if (std::string why = CheckValue(value); !why.empty()) return why;
+    return JoinSteps();
+  }
+  std::string CheckStep(int step) const {
+    const OperatorBase& op = OpOf(step);
+    if (op.device() != part_.device)
+      return StrCat("steps run on ", ToString(part_.device), " and on ", ToString(op.device()));
+    if (dynamic_cast<const RunsBodies*>(&op)) return StrCat(Name(step), " runs a graph");
+    const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
+    if (!schema || schema->is_stateful() || schema->runs_may_differ())
+      return StrCat(Name(step), " may do something else in each run");
+    if (!op.SupportsRecording()) return StrCat(Name(step), " does not support it");
+    return {};
+  }
+  bool IsRead(int value, bool by_recorded) const {
+    for (const int node : view().consumers(value))
+      if (recorded_[plan_.schedule().node_of(node)] == static_cast<char>(by_recorded)) return true;
+    return false;
+  }
+  // Looks at a value that recorded steps read or make.
+  std::string CheckValue(int value) {
+    const int producer = view().producer(value);
+    const bool made = producer >= 0 && recorded_[plan_.schedule().node_of(producer)] != 0;
+    if (!made && !IsRead(value, true)) return {};
+    const TensorInfo& info = plan_.types()[value];
+    if (view().constant(value)) return {};
+    if (MemoryDevice(info.device) != MemoryDevice(part_.device))
+      return StrCat("a step on ", ToString(part_.device), made ? " makes " : " reads ",
+                    ValueName(value), " in memory of ", ToString(info.device));
+    if (info.dtype == DType::kUndefined || IsObject(info.dtype) || !info.shape.is_known())
+      return StrCat("the type of ", ValueName(value), " is known only after a run");
+    if (plan_.IsRewritten(value)) return StrCat("a step rewrites ", ValueName(value));
+    if (plan_.memory().IsDonated(value) || IsDonatedInput(value))
+      return StrCat(ValueName(value), " lies in a donated input");
+    if (made && IsRead(value, false)) part_.handed_over.push_back(value);
+    if (producer < 0 || (made && view().IsOutput(value)))
+      part_.outer.push_back({value, made});
+    else if (!plan_.memory().IsPlanned(value))
+      return StrCat(ValueName(value), " has no planned memory");
+    return {};
+  }
+  bool IsDonatedInput(int value) const {
+    for (const ArenaPlan& arena : plan_.memory().arenas())
+      for (const ArenaPlan::Donated& donated : arena.donated)
+        if (donated.input == value) return true;
+    return false;
+  }
+  // Calls visit(from, to) for each edge of the graph between two steps.
+  template <class Visit>
+  void ForEachEdge(Visit visit) const {
+    for (int from = 0; from < plan_.schedule().size(); ++from)
+      for (const int entry : EntriesOf(plan_.schedule(), from))
+        if (!plan_.IsOrderOnly(from, entry)) visit(from, Schedule::TargetOf(entry), entry);
+  }
+  // Makes the schedule of the host's steps and of the recorded ones, as one node.
+  std::string JoinSteps() {
+    const int steps = plan_.schedule().size();
+    IndexedVector<char> is_after(Index(steps), 0);  // edges lead from lower steps to higher ones
+    int between = -1;
+    ForEachEdge([&](int from, int to, int) {
+      if (recorded_[from] || is_after[from]) is_after[to] = 1;
+      if (recorded_[to] && !recorded_[from] && is_after[from] && between < 0) between = from;
+    });
+    if (between >= 0)
+      return StrCat(Name(between), " runs on the host between steps on ", ToString(part_.device));
+    IndexedVector<int> node_of(Index(steps), -1);
+    const auto add_host_steps = [&](bool after) {
+      for (int step = 0; step < steps; ++step)
+        if (!recorded_[step] && (is_after[step] != 0) == after) {
+          node_of[step] = static_cast<int>(part_.node_steps.size());
+          part_.node_steps.push_back(step);
+        }
+    };
+    add_host_steps(false);
+    for (const int step : part_.steps) node_of[step] = static_cast<int>(part_.node_steps.size());
+    part_.node_steps.push_back(RecordedPart::kRecorded);
+    add_host_steps(true);
+    std::vector<ScheduleEdge> edges;
+    ForEachEdge([&](int from, int to, int entry) {
+      if (node_of[from] != node_of[to])
+        edges.push_back({node_of[from], node_of[to],
+                         Schedule::IsEarly(entry) && !recorded_[from] && !recorded_[to]});
+    });
+    ScheduleOptions options;
+    options.in_order = plan_.schedule().in_order();
+    part_.schedule.emplace(static_cast<int>(part_.node_steps.size()), edges, options);
+    return {};
+  }
+  void FindWaits() {
+    ForEachEdge([&](int from, int to, int) {
+      if (recorded_[from] && recorded_[to] &&
+          plan_.stream(NodeOf(from)) != plan_.stream(NodeOf(to)))
+        part_.waits.push_back({to, from});
+    });
+    std::ranges::stable_sort(part_.waits, {}, &RecordedPart::Wait::to);
+  }
+
+  const Specialization& plan_;
+  const BoundNodes& nodes_;
+  IndexedVector<char> recorded_;  // by step
+  RecordedPart part_;
+};
+
+OPKIT_COLD OPKIT_INLINE RecordedPart RecordedPart::Of(const Specialization& plan,
+                                                      const BoundNodes& nodes) {
+  return RecordedPartFinder(plan, nodes).Find();
+}
+
+OPKIT_INLINE RecordedRuns::RecordedRuns(const RecordedPart& part, const Specialization& plan,
+                                        const BoundNodes& nodes)
+    : part_(part), plan_(plan), nodes_(nodes) {
+  int64_t bytes = 0;
+  for (const Outer& outer : part.outer) bytes += plan.BytesOf(outer.value);
+  may_copy_ = bytes <= kMostCopiedBytes;
+}
+
+OPKIT_INLINE Tensor* RecordedRuns::TensorOf(int value) const {
+  return nodes_.blob(value).GetMutable<Tensor>();
+}
+
+OPKIT_INLINE RecordedRuns::Addresses RecordedRuns::AddressesNow() const {
+  Addresses addresses;
+  addresses.reserve(part_.outer.size());
+  for (const Outer& outer : part_.outer) addresses.push_back(TensorOf(outer.value)->raw_data());
+  return addresses;
+}
+
+OPKIT_INLINE void RecordedRuns::AllocateOutputs() const {
+  for (const Outer& outer : part_.outer) {
+    Tensor* const tensor = TensorOf(outer.value);
+    if (!outer.is_output || tensor->initialized()) continue;
+    const TensorInfo& info = plan_.types()[outer.value];
+    *tensor = Tensor(info.shape.ToShape(), info.dtype, part_.device);
+    tensor->raw_mutable_data();
+  }
+}
+
+OPKIT_INLINE bool RecordedRuns::Choose(Issue issue) {
+  chosen_ = nullptr;
+  FinishDropped();
+  if (!failure_.empty() || !operators_ran_) return false;
+  try {
+    AllocateOutputs();
+    Addresses now = AddressesNow();
+    const bool changed = now != last_;
+    if (changed) ++changes_;
+    last_ = std::move(now);
+    for (const Recording& recording : in_place_)
+      if (recording.addresses == last_) chosen_ = &recording;
+    if (chosen_) return true;
+    if (!changed && (in_place_.size() < kMostRecordings || !may_copy_))
+      chosen_ = RecordInPlace(issue);
+    else if (may_copy_ && changes_ >= 2)
+      chosen_ = with_copies_.work ? &with_copies_ : RecordWithCopies(issue);
+  } catch (const std::exception& error) {
+    // The message and the line with the operator.
+    failure_ = error.what();
+    if (const size_t line = failure_.find('\n'); line != std::string::npos) {
+      failure_.erase((std::min)(failure_.find('\n', line + 1), failure_.size()));
+      failure_.replace(line, failure_.find_first_not_of(' ', line + 1) - line, "; ");
+    }
+    Drop();
+  }
+  return chosen_;
+}
+
+OPKIT_COLD OPKIT_INLINE const RecordedRuns::Recording* RecordedRuns::RecordInPlace(Issue issue) {
+  if (in_place_.size() == kMostRecordings) in_place_.erase(in_place_.begin());
+  in_place_.push_back({last_, Record(issue)});
+  return &in_place_.back();
+}
+
+OPKIT_COLD OPKIT_INLINE const RecordedRuns::Recording* RecordedRuns::RecordWithCopies(Issue issue) {
+  for (const Outer& outer : part_.outer) {
+    const TensorInfo& info = plan_.types()[outer.value];
+    buffers_.emplace_back(info.shape.ToShape(), info.dtype, part_.device).raw_mutable_data();
+  }
+  SwapBuffers();
+  try {
+    with_copies_.work = Record(issue);
+  } catch (...) {
+    SwapBuffers();
+    throw;
+  }
+  SwapBuffers();
+  return &with_copies_;
+}
+
+OPKIT_INLINE void RecordedRuns::SwapBuffers() {
+  for (size_t i = 0; i < part_.outer.size(); ++i)
+    std::swap(*TensorOf(part_.outer[i].value), buffers_[i]);
+}
+
+OPKIT_INLINE IntrusivePtr<RecordedWork> RecordedRuns::Record(Issue issue) const {
+  std::vector<int> results = part_.handed_over;
+  for (const Outer& outer : part_.outer)
+    if (outer.is_output) results.push_back(outer.value);
+  Addresses before;
+  for (const int value : results) before.push_back(TensorOf(value)->raw_data());
+  IntrusivePtr<RecordedWork> work = part_.record(part_.device, part_.streams, issue);
+  for (size_t i = 0; i < results.size(); ++i)
+    if (TensorOf(results[i])->raw_data() != before[i])
+      Throw(ErrorCode::kUnsupported, "an operator left '", plan_.view().name(results[i]),
+            "' in other memory than that of the output");
+  return work;
+}
+
+OPKIT_INLINE void RecordedRuns::Launch(Event& event, const std::vector<Storage>& arenas) {
+  before_.clear();
+  after_.clear();
+  RefCountedList& retained = event.state()->retained;
+  retained.assign(arenas.begin(), arenas.end());
+  std::erase_if(retained, [](const auto& storage) { return !storage; });
+  retained.push_back(chosen_->work);
+  const bool copied = chosen_ == &with_copies_;
+  for (size_t i = 0; i < part_.outer.size(); ++i) {
+    const Outer& outer = part_.outer[i];
+    Tensor& tensor = *TensorOf(outer.value);
+    if (tensor.storage()) retained.push_back(tensor.storage());
+    const int64_t bytes = plan_.BytesOf(outer.value);
+    if (!copied || bytes == 0) continue;
+    retained.push_back(buffers_[i].storage());
+    if (outer.is_output)
+      after_.push_back({tensor.raw_mutable_data(), buffers_[i].raw_data(), bytes});
+    else
+      before_.push_back({buffers_[i].raw_mutable_data(), tensor.raw_data(), bytes});
+  }
+  launched_ = chosen_->work;
+  launched_->Launch(before_, after_, event);
+}
+
+OPKIT_INLINE void RecordedRuns::OperatorsRan() {
+  if (operators_ran_) return;
+  operators_ran_ = true;
+  last_ = AddressesNow();
+}
+
+OPKIT_INLINE void RecordedRuns::Drop() {
+  if (launched_) dropped_ = std::move(launched_);
+  chosen_ = nullptr;
+  operators_ran_ = false;
+  in_place_.clear();
+  with_copies_ = {};
+  buffers_.clear();
+}
+
+OPKIT_INLINE void RecordedRuns::FinishDropped() noexcept {
+  if (dropped_) std::exchange(dropped_, {})->Finish();
+}
+
+OPKIT_INLINE std::string RecordedRuns::Explain() const {
+  const std::string where = ToString(part_.device);
+  if (!failure_.empty()) return StrCat("steps on ", where, " are not recorded: ", failure_);
+  return StrCat(part_.steps.size(), " steps on ", where,
+                " are recorded and repeated by one launch");
+}
+
+}}}  // namespace opkit::detail
+
+#endif  // OPKIT_GRAPH_PLAN_IMPL_RECORDED_RUNS_IPP_
+
 // ---- opkit/graph/plan/impl/bound_plan.ipp
 // Definitions of BoundPlan: makes its steps, puts its values into arenas, and runs it.
 #ifndef OPKIT_GRAPH_PLAN_IMPL_BOUND_PLAN_IPP_
@@ -49532,15 +50202,50 @@ OPKIT_INLINE IntrusivePtr<ReplayCore> ReplayCore::Make(const Schedule& schedule,
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
+// Describes recorded steps, for the failure of their event.
+class RecordedContext final : public FailureContext {
+ public:
+  explicit RecordedContext(std::string text) : text_(std::move(text)) {}
+  std::string Describe() const override { return text_; }
+
+ private:
+  const std::string text_;
+};
+
 OPKIT_INLINE BoundPlan::BoundPlan(IntrusivePtr<Specialization> specialization,
                                   std::unique_ptr<BoundNodes> nodes, ThreadPool& pool,
-                                  ReplayOptions options)
+                                  ReplayOptions options, bool records)
     : BoundPlan(std::move(specialization), *nodes, this) {
   own_nodes_ = std::move(nodes);
   LookAhead();
   ids_of_run_ = NumberIds(0);
-  replay_.emplace(specialization_->schedule(), Body{this}, options, pool);
+  replay_.emplace(specialization_->schedule(), Body{this, false}, options, pool);
+  running_ = &*replay_;
+  if (records && specialization_->may_pend()) FindRecorded(pool, options);
   ReportMode();
+}
+
+OPKIT_COLD OPKIT_INLINE void BoundPlan::FindRecorded(ThreadPool& pool, ReplayOptions options) {
+  RecordedPart part = RecordedPart::Of(*specialization_, *nodes_);
+  why_not_recorded_ = part.why_not.empty() ? ""
+                                           : StrCat("steps on ", ToString(part.device),
+                                                    " are not recorded: ", part.why_not);
+  if (!part.record) return;
+  recorded_ = std::make_unique<Recorded>(std::move(part), *specialization_, *nodes_);
+  const RecordedPart& found = recorded_->part;
+  const auto name = [&](int step) { return ToString(steps_[step].op->def()); };
+  recorded_->context = MakeIntrusive<RecordedContext>(
+      StrCat("in ", found.steps.size(), " recorded steps, from ", name(found.steps.front()), " to ",
+             name(found.steps.back())));
+  options.ns_per_node = 0;
+  recorded_->replay.emplace(*found.schedule, Body{this, true}, options, pool);
+  in_flight_.resize(steps_.size() + 1);
+}
+
+OPKIT_INLINE std::string BoundPlan::ExplainMode() const {
+  std::string out = replay_->ExplainMode();
+  const std::string recorded = recorded_ ? recorded_->runs.Explain() : why_not_recorded_;
+  return recorded.empty() ? out : StrCat(out, "; ", recorded);
 }
 
 OPKIT_INLINE void BoundPlan::UseArenas(SharedArenas& arenas) {
@@ -49567,6 +50272,7 @@ OPKIT_INLINE void BoundPlan::ReleaseArenas() {
       *tensor = Tensor(tensor->device());
     }
   for (Step& step : steps_) step.op->SetScratch(nullptr, 0);
+  if (recorded_) recorded_->runs.Drop();
   arenas_.clear();
   only_arena_ = nullptr;
   for (const IntrusivePtr<BoundPlan>& body : bodies_) body->ReleaseArenas();
@@ -49582,8 +50288,8 @@ OPKIT_INLINE void BoundPlan::SetDonated(int plan_input, const Tensor& tensor) {
 OPKIT_INLINE void BoundPlan::Run(Timeout timeout) {
   Begin();
   try {
-    replay_->Run(timeout);
-    CompleteImplied();
+    running().Run(timeout);
+    Succeeded();
     if (decisions_ != replay_->decisions()) [[unlikely]]
       ReportMode();
   } catch (...) {
@@ -49598,7 +50304,7 @@ OPKIT_INLINE void BoundPlan::RunBody() {
   DropSharedValues();
   const StepRunner run(*this);
   const auto require_running = [this] {
-    if (root_->replay_->stopped()) [[unlikely]]
+    if (root_->running().stopped()) [[unlikely]]
       Throw(ErrorCode::kCancelled, "the run of the enclosing graph has ended");
   };
   if (steps == 0) require_running();  // a node may run the body again and again
@@ -49608,7 +50314,9 @@ OPKIT_INLINE void BoundPlan::RunBody() {
   }
 }
 
-OPKIT_INLINE void BoundPlan::CompleteImplied() {
+OPKIT_INLINE void BoundPlan::Succeeded() {
+  if (is_recorded_run()) return;
+  if (recorded_) recorded_->runs.OperatorsRan();
   if (implied_.empty()) return;
   for (int i : implied_) steps_[i].op->event().state()->Passed();
   MutexLock lock(in_flight_mutex_);
@@ -49617,16 +50325,17 @@ OPKIT_INLINE void BoundPlan::CompleteImplied() {
 
 OPKIT_INLINE void BoundPlan::Cancel() {
   const int run = runs_;
-  replay_->Cancel();
+  running().Cancel();
   if (runs_ == run) CancelPending();  // the completion callback may have begun the next run
 }
 
 OPKIT_INLINE void BoundPlan::Clean() {
   if (!specialization_->may_pend()) return;
   CancelPending();
-  while (replay_->pending() > 0) sched_yield();  // waits for completions on their way
-  replay_->Drain();
+  while (running().pending() > 0) sched_yield();  // waits for completions on their way
+  running().Drain();
   for (int i : implied_) SetInFlight(i, {});
+  if (recorded_) recorded_->runs.Drop();  // also if the plan has no arenas
   ReleaseArenas();
   shared_arenas_->Abandon();
   UseArenas(*shared_arenas_);
@@ -49673,21 +50382,79 @@ OPKIT_INLINE void BoundPlan::OnStepCompleted(int i) {
   const std::exception_ptr failure = steps_[i].op->event().exception();
   SetInFlight(i, {});
   if (failure) FailPending(failure);
-  replay_->Complete(i, failure);
+  running().Complete(i, failure);
+}
+
+OPKIT_INLINE bool BoundPlan::IsWatched() const {
+  if (CurrentSpanSink()) return true;
+  if (!may_be_observed_) return false;
+  return std::ranges::any_of(recorded_->part.steps,
+                             [this](int step) { return steps_[step].op->NumObservers() > 0; });
+}
+
+OPKIT_INLINE bool BoundPlan::ChoosesRecording() {
+  if (IsWatched()) return false;
+  const std::string before = recorded_->runs.why_not();
+  const bool chosen =
+      recorded_->runs.Choose([this](WorkRecorder& recorder) { IssueRecorded(recorder); });
+  if (recorded_->runs.why_not() != before) [[unlikely]]
+    ReportMode();
+  return chosen;
+}
+
+OPKIT_COLD OPKIT_INLINE void BoundPlan::IssueRecorded(WorkRecorder& recorder) {
+  const RecordedPart& part = recorded_->part;
+  IndexedVector<int> marks(steps_.size(), -1);
+  IndexedVector<char> marked(steps_.size(), 0);
+  for (const RecordedPart::Wait& wait : part.waits) marked[wait.from] = 1;
+  auto wait = part.waits.begin();
+  for (const int i : part.steps) {
+    const Step& step = steps_[i];
+    for (; wait != part.waits.end() && wait->to == i; ++wait)
+      recorder.Wait(step.stream, marks[wait->from]);
+    step.op->RunRecorded(step.stream);
+    CheckPlaces(step);
+    if (marked[i]) marks[i] = recorder.Mark(step.stream);
+  }
+}
+
+OPKIT_INLINE NodeState BoundPlan::LaunchRecorded() {
+  Event& event = recorded_->event;
+  try {
+    if (event.state()->status() != EventStatus::kInitialized) event.Reset();
+    event.state()->SetContext(recorded_->context);
+    recorded_->runs.Launch(event, arenas_);
+  } catch (...) {
+    FailPending(std::current_exception());
+    throw;
+  }
+  SetInFlight(recorded_slot(), event);
+  event.SetCallback([this] { OnRecordedCompleted(); });
+  if (cancelled_) CancelPending();  // Cancel may have missed this launch
+  return NodeState::kPending;
+}
+
+OPKIT_INLINE void BoundPlan::OnRecordedCompleted() {
+  const std::exception_ptr failure = recorded_->event.exception();
+  SetInFlight(recorded_slot(), {});
+  if (failure) FailPending(failure);
+  running().Complete(recorded_->part.NodeOfRecorded(), failure);
 }
 
 OPKIT_INLINE bool BoundPlan::PollPending() {
   const int64_t now = MonotonicNs();
   if (polled_until_ns_ < 0) polled_until_ns_ = now + EventState::kPolledNs;
   if (now >= polled_until_ns_) return false;
-  for (int i : polled_) {
+  const auto poll = [this](int i) {
     std::optional<Event> event;
     {
       MutexLock lock(in_flight_mutex_);
       event = in_flight_[i];
     }
     if (event) static_cast<void>(event->Query());
-  }
+  };
+  if (is_recorded_run()) return poll(recorded_slot()), true;
+  for (int i : polled_) poll(i);
   return !polled_.empty();
 }
 

@@ -2767,6 +2767,12 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+// Contiguous() of a tensor that the host cannot reach.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&)> g_contiguous_on_device{
+    "a copy of a tensor on a device", "opkit/opkit.hpp"};
+}  // namespace detail
+
 // Regular: a copy shares the storage, but has a shape and dtype of its own. Not synchronised; reads
 // from several threads are fine. Every member either succeeds or throws an Error and leaves the
 // tensor as it was.
@@ -2952,7 +2958,8 @@ class Tensor {
   // the same device if the old memory is too small or overlaps `source`. This tensor itself does
   // not change.
   Tensor CopyDestination(const Tensor& source) const;
-  // Returns a dense copy with memory of its own.
+  // Returns a dense copy with memory of its own, on the same device. A copy on a device is done at
+  // return; for strided elements see RegisterStridedCopy (device/copy.hpp).
   Tensor Contiguous() const;
 
   // Returns the same memory under another shape of equal element count. One extent may be -1.
@@ -7294,6 +7301,8 @@ OPKIT_INLINE Tensor Tensor::CopyDestination(const Tensor& source) const {
 }
 
 OPKIT_INLINE Tensor Tensor::Contiguous() const {
+  if (detail::g_contiguous_on_device && !IsHostAccessible(device_.type))
+    return detail::g_contiguous_on_device(*this);
   Tensor out(device_);
   out.CopyFrom(*this);
   return out;

@@ -1793,6 +1793,12 @@ inline Storage AdoptStorage(Device device, void* data, int64_t nbytes,
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+// Contiguous() of a tensor that the host cannot reach.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Tensor(const Tensor&)> g_contiguous_on_device{
+    "a copy of a tensor on a device", "opkit/opkit.hpp"};
+}  // namespace detail
+
 // Regular: a copy shares the storage, but has a shape and dtype of its own. Not synchronised; reads
 // from several threads are fine. Every member either succeeds or throws an Error and leaves the
 // tensor as it was.
@@ -1978,7 +1984,8 @@ class Tensor {
   // the same device if the old memory is too small or overlaps `source`. This tensor itself does
   // not change.
   Tensor CopyDestination(const Tensor& source) const;
-  // Returns a dense copy with memory of its own.
+  // Returns a dense copy with memory of its own, on the same device. A copy on a device is done at
+  // return; for strided elements see RegisterStridedCopy (device/copy.hpp).
   Tensor Contiguous() const;
 
   // Returns the same memory under another shape of equal element count. One extent may be -1.
@@ -3399,10 +3406,15 @@ namespace detail {
 using CopyFunction = void (*)(void* target, Device target_device, const void* source,
                               Device source_device, int64_t nbytes, void* stream);
 
+// Copies the elements of `source`, which has strides and at least one element, to `target`, dense
+// memory on the same device. With a null `stream` the copy is done on return. Otherwise it is
+// issued on `stream`, the native stream of the context. Throws on failure.
+using StridedCopyFunction = void (*)(const Tensor& source, void* target, void* stream);
+
 // The registered copies. An array, not a list: heap memory of a library leaks when the library is
 // unloaded.
 struct CopyTable {
-  static constexpr int kMost = 128;
+  static constexpr int kMost = 128, kDeviceTypes = 128;
   struct Route {
     DeviceType from, to;
     CopyFunction copy;  // null: removed
@@ -3413,6 +3425,7 @@ struct CopyTable {
   Mutex mutex;
   Route routes[kMost] = {};  // in the order of their registration
   int count = 0;
+  StridedCopyFunction strided[kDeviceTypes] = {};  // by device type
 };
 inline CopyTable& Copies() {
   static constinit CopyTable table;
@@ -3435,19 +3448,23 @@ CopyFunction FindCopy(DeviceType from, DeviceType to);
 // none.
 CopyFunction FindCopy(const Tensor& source, const Tensor& target);
 
+// Returns the registered copy of strided elements within the device of `source`; null for a tensor
+// that is dense or in the host's memory. Error (kUnsupported) if none is registered.
+StridedCopyFunction FindStridedCopy(const Tensor& source);
+
 // Copies into the memory of `target`, which is dense and has the same dtype and shape. On the host
-// the two tensors may overlap. On a device the copy is issued on `stream` and the source must be
-// dense.
+// the two tensors may overlap. On a device the copy is issued on `stream`.
 void CopyElements(const Tensor& source, const Tensor& target, void* stream);
 
 // A copy that is ready to run; keeps both memories alive.
 struct PreparedCopy {
   CopyFunction copy;
+  StridedCopyFunction strided;  // null for a source that is dense or in the host's memory
   Tensor source, target;
 
   PreparedCopy(const Tensor& from, const Tensor& to);
-  // Runs the copy. Gathers strided elements here, not earlier, because the stream may still be
-  // writing the source.
+  // Runs the copy. Copies strided elements to dense memory here, not earlier, because the stream
+  // may still be writing the source.
   void Run(void* stream = nullptr) const;
 };
 
@@ -3458,17 +3475,22 @@ inline SpanNames CopyNames() { return {InternName("Copy")}; }
 // Registers the copy from one device type's memory to another's and returns the previous function
 // (null if none); null removes it. Thread-safe.
 detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to, detail::CopyFunction copy);
+// Registers the copy of strided elements within a device of this type and returns the previous
+// function (null if none); null removes it. Without it a strided tensor cannot leave the device.
+// The kernels of a backend register it: opkit::cuda_ops for CUDA. Thread-safe.
+detail::StridedCopyFunction RegisterStridedCopy(DeviceType type, detail::StridedCopyFunction copy);
 
 // Copies the elements of `source`, dense, to the target's device; done on return. Resizes the
 // target, which keeps its memory unless that is too small or overlaps `source`. Copies through the
 // host between two accelerators without a direct copy. Errors: kUninitialized, kUnsupported if no
-// copy leads from one device to the other, kOutOfMemory; the target is then unchanged.
+// copy leads from one device to the other or the source's device cannot copy its strided elements,
+// kOutOfMemory; the target is then unchanged.
 void Copy(const Tensor& source, Tensor* target);
 
 // Issues the same copy on the context's stream, after the work issued there so far and before later
 // work. The target has its new shape at once. On the toolkit's own streams the copy keeps both
 // memories alive. On a native stream (the context has `native_stream()`) the caller keeps them
-// alive until the copy is done, and a strided source is an Error.
+// alive until the copy is done, and a strided source in the host's memory is an Error.
 template <DeviceContext Context>
 void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   if (&source == target) return;
@@ -3478,7 +3500,7 @@ void CopyAsync(Context& context, const Tensor& source, Tensor* target) {
   InvocationScope invocation(Invocation::Kind::kCopy, target->device(), detail::CopyNames);
   Tensor result = prepared.target;
   if constexpr (detail::NativeStreamContext<Context>) {
-    if (!source.is_dense())
+    if (!source.is_dense() && !prepared.strided)
       Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source,
             " on a native stream because it has strides; call Contiguous() first");
     prepared.Run(context.native_stream());
@@ -6265,6 +6287,13 @@ class OperatorBase : public detail::Observable<OperatorBase> {
     }
     observers.Succeeded();
   }
+  // Issues the work of a run that its device records and repeats (device/recorded_work.hpp),
+  // without event, observers and span. The default throws kUnsupported.
+  OPKIT_INLINE virtual void RunRecorded(int stream_id);
+  // True if plans may record a run of this operator: with the same tensors each run issues the same
+  // work, whatever the elements of the tensors are. False for a class whose RunOnDevice decides
+  // something else on the host, such as a seed.
+  virtual bool SupportsRecording() const { return false; }
   // True if RunOnDevice respects the strides of its inputs. If false, Input returns dense copies of
   // strided inputs.
   virtual bool AcceptsStrides() const { return false; }
@@ -6994,6 +7023,21 @@ class Operator : public OperatorBase {
   bool RunAsync(int stream_id = 0) final {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
+
+  void RunRecorded(int stream_id) final {
+    if constexpr (Context::kAsynchronous) {
+      try {
+        context_.SwitchToDevice(stream_id);
+        RunOnDeviceOrFail();
+        PublishOutputs();
+      } catch (...) {
+        RethrowWithContext();
+      }
+    } else {
+      OperatorBase::RunRecorded(stream_id);
+    }
+  }
+  bool SupportsRecording() const override { return SupportsAsyncScheduling(); }
 
   // True on the CPU for an operator whose work ends in RunOnDevice.
   bool RunsDirectly() const final { return std::is_same_v<Context, CPUContext> && !HasAsyncPart(); }
@@ -10127,6 +10171,8 @@ OPKIT_INLINE Tensor Tensor::CopyDestination(const Tensor& source) const {
 }
 
 OPKIT_INLINE Tensor Tensor::Contiguous() const {
+  if (detail::g_contiguous_on_device && !IsHostAccessible(device_.type))
+    return detail::g_contiguous_on_device(*this);
   Tensor out(device_);
   out.CopyFrom(*this);
   return out;
@@ -10989,13 +11035,40 @@ OPKIT_INLINE CopyFunction FindCopy(const Tensor& source, const Tensor& target) {
       &source);
 }
 
+OPKIT_INLINE StridedCopyFunction FindStridedCopy(const Tensor& source) {
+  if (source.is_dense() || IsHostAccessible(source.device().type)) return nullptr;
+  const DeviceType type = MemoryDevice(source.device()).type;
+  {
+    MutexLock lock(Copies().mutex);
+    if (const StridedCopyFunction found = Copies().strided[Index(static_cast<int>(type))])
+      return found;
+  }
+  throw Error(ErrorCode::kUnsupported,
+              StrCat("cannot copy tensor ", source, ": it has strides, and no copy of strided ",
+                     "elements within ", type, " is registered; link the kernels of its backend ",
+                     "(opkit::cuda_ops for cuda), or call RegisterStridedCopy"),
+              &source);
+}
+// Copies `source` to dense memory, on the same device with `strided`.
+inline void CopyStrided(StridedCopyFunction strided, CopyFunction copy, const Tensor& source,
+                        const Tensor& target, void* stream) {
+  const Device from = MemoryDevice(source.device()), to = MemoryDevice(target.device());
+  if (from == to) return strided(source, target.raw_mutable_data(), stream);
+  Tensor dense(source.device());
+  dense.Resize(source.shape(), source.dtype());
+  strided(source, dense.raw_mutable_data(), stream);
+  copy(target.raw_mutable_data(), to, dense.raw_data(), from, dense.nbytes(), stream);
+}
+
 OPKIT_INLINE void CopyElements(const Tensor& source, const Tensor& target, void* stream) {
   const CopyFunction copy = FindCopy(source, target);
+  const StridedCopyFunction strided = FindStridedCopy(source);
   if (target.numel() == 0) return;
   const bool on_host = copy == &CopyHost;
-  if (!target.is_dense() || (!on_host && !source.is_dense()))
+  if (!target.is_dense() || (!on_host && !strided && !source.is_dense()))
     Throw(ErrorCode::kUnsupported, "cannot copy tensor ", source, " into ", target,
           " while one of them is strided");
+  if (strided) return CopyStrided(strided, copy, source, target, stream);
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
   void* const to = target.raw_mutable_data();
   if (IsObject(target.dtype()))
@@ -11012,17 +11085,17 @@ OPKIT_INLINE PreparedCopy::PreparedCopy(const Tensor& from, const Tensor& to) : 
     throw Error(ErrorCode::kUninitialized,
                 StrCat("tensor ", from, " is copied before anything was written to it"), &from);
   copy = FindCopy(from, to);
-  if (!from.layout().is_standard() || (!from.is_dense() && !IsHostAccessible(from.device().type)))
-    throw Error(
-        ErrorCode::kUnsupported,
-        StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
-               ": only dense tensors of the standard layout leave a device; convert it there "
-               "first"),
-        &from);
+  if (!from.layout().is_standard())
+    throw Error(ErrorCode::kUnsupported,
+                StrCat("cannot copy tensor ", from, " to ", ToString(to.device()),
+                       ": only tensors of the standard layout are copied; convert it first"),
+                &from);
+  strided = FindStridedCopy(from);
   target = to.CopyDestination(from);
 }
 
 OPKIT_INLINE void PreparedCopy::Run(void* stream) const {
+  if (strided && source.numel() > 0) return CopyStrided(strided, copy, source, target, stream);
   const Tensor dense = source.is_dense() ? source : source.Contiguous();
   if (dense.numel() == 0) return;
   if (IsObject(dense.dtype()))  // the target is on the cpu, as the source is
@@ -11049,6 +11122,13 @@ OPKIT_INLINE detail::CopyFunction RegisterCopy(DeviceType from, DeviceType to,
   return nullptr;
 }
 
+OPKIT_INLINE detail::StridedCopyFunction RegisterStridedCopy(DeviceType type,
+                                                             detail::StridedCopyFunction copy) {
+  type = MemoryDevice({type, 0}).type;
+  detail::MutexLock lock(detail::Copies().mutex);
+  return std::exchange(detail::Copies().strided[detail::Index(static_cast<int>(type))], copy);
+}
+
 OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   if (&source == target) return;
   detail::PreparedCopy prepared(source, *target);
@@ -11057,6 +11137,17 @@ OPKIT_INLINE void Copy(const Tensor& source, Tensor* target) {
   *target = std::move(prepared.target);
 }
 
+namespace detail {
+
+OPKIT_COLD inline Tensor ContiguousOnDevice(const Tensor& tensor) {
+  Tensor dense(tensor.device());
+  Copy(tensor, &dense);
+  return dense;
+}
+OPKIT_IMAGE_LOCAL inline const bool kFillsContiguous =
+    g_contiguous_on_device.Fill(&ContiguousOnDevice);
+
+}  // namespace detail
 }}  // namespace opkit
 
 #endif  // OPKIT_DEVICE_IMPL_COPY_IPP_
@@ -13691,6 +13782,9 @@ OPKIT_INLINE void OperatorBase::SetRegistration(const char* file, int line, deta
   identity_ = identity;
 }
 
+OPKIT_INLINE void OperatorBase::RunRecorded(int) {
+  Throw(ErrorCode::kUnsupported, "the runs of operator ", def(), " cannot be recorded");
+}
 OPKIT_INLINE void OperatorBase::PrepareEvent() {
   const EventStatus status = event().Query();
   if (status == EventStatus::kScheduled)

@@ -18,6 +18,7 @@ import concurrent.futures
 import hashlib
 import io
 import json
+import lzma
 import os
 import pathlib
 import platform
@@ -100,7 +101,9 @@ def fingerprint():
 def archive(files):
     """A compressed archive of {name: file}, as bytes."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:xz", preset=6) as tar:
+    # The programs share most of their code, so the dictionary has room for several of them.
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 64 << 20}]
+    with lzma.open(out, "wb", filters=filters) as compressed, tarfile.open(fileobj=compressed, mode="w|") as tar:
         for name, path in sorted(files.items()):
             tar.add(path, arcname=name, recursive=False)
     return out.getvalue()
@@ -131,7 +134,14 @@ def programs_to_pack():
     if subprocess.run(["bash", "-ec", build_command()], cwd=ROOT).returncode != 0:
         return "they do not build"
     (BUILD / "fingerprint").write_text(before)
-    return built_programs() or "the sources changed meanwhile"
+    programs = built_programs()
+    if programs is None:
+        return "the sources changed meanwhile"
+    if shutil.which("strip"):
+        for path in programs.values():
+            if path.name != "fingerprint":
+                subprocess.run(["strip", path], stderr=subprocess.DEVNULL)  # scripts of tests are no programs
+    return programs
 
 
 def pack(dlpack):
@@ -372,6 +382,8 @@ def run(minutes, out):
 
     stages = []
     if built_programs() is None or gpu["capability"] != "9.0":
+        for place in PROGRAMS.values():  # of other sources
+            (BUILD / place).unlink(missing_ok=True)
         stages.append(build_stage(gpu, data))
         stages[0].run(deadline)
         if stages[0].result == "passed":

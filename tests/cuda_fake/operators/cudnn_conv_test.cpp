@@ -49,7 +49,7 @@ TEST_CASE("cuDNN's kernel asks for the scratch memory that it needs, or says wha
   const Tensor x = Integers({1, 2, 4, 4}), w = Integers({2, 2, 3, 3});
   CHECK(CandidateFor(x, w).config.scratch_bytes == 2 * 2 * 3 * 3 * 8);  // of the fake
   // There is no such device, and cuDNN is not asked.
-  CHECK(CandidateFor(x, w, {}, {DeviceType::kCUDA, 2}).config.scratch_bytes == 0);
+  CHECK(CandidateFor(x, w, {}, {DeviceType::kCUDA, 7}).config.scratch_bytes == 0);
   // Uneven pads need a padded copy of the image behind that memory, which is rounded up to 512
   // bytes.
   CHECK(CandidateFor(x, w, {{"pads", std::vector<int64_t>{0, 1, 2, 0}}}).config.scratch_bytes ==
