@@ -255,7 +255,7 @@ class Gpu(unittest.TestCase):
 
     def test_a_stage_that_fails_stops_no_other(self):
         self.programs({"tests/backends_cuda_test": "echo 'one is wrong'; exit 3",
-                       self.CASES: "kill -9 $$",
+                       self.CASES: "kill -9 $$", "bench/cuda/cuda_models_bench": "echo 'not measured: no CUDA device'",
                        "bench/cuda/cuda_bench": self.benchmark([("Run", 2.0)]) + "; exit 1"})
         out = self.gpu(code=1)
         stages = self.stages()
@@ -263,7 +263,9 @@ class Gpu(unittest.TestCase):
         self.assertEqual(stages["cases of operators"], ("failed", "exit status -9: "))
         self.assertEqual(stages["memcheck of these cases"][0], "passed")
         self.assertEqual(stages["benchmark cuda"][0], "failed")
-        self.assertIn("3 failed: tests of the backend, cases of operators, benchmark cuda", out)
+        self.assertEqual(stages["benchmark cuda_models"],
+                         ("failed", "found no device: not measured: no CUDA device"))
+        self.assertIn("4 failed: tests of the backend, cases of operators, benchmark cuda, benchmark cuda_models", out)
         self.assertTrue((self.root / "build/bench/cuda.json").exists())  # what it has measured
         (self.root / "src/new.cpp").write_text("")
         self.script("cmake", "echo it does not build; exit 1")

@@ -237,6 +237,8 @@ class Stage:
         lines = [line for line in lines if line and "Status: SUCCESS" not in line]
         summary = [line for line in lines if line.startswith(("[doctest] test cases", "========= ERROR SUMMARY",
                                                               "========= RACECHECK SUMMARY"))]
+        if any(line.endswith(("skipped: no CUDA device", "not measured: no CUDA device")) for line in lines):
+            self.result, self.said = "failed", "found no device: "  # but nvidia-smi has one
         self.said += (summary or lines or [""])[-1].lstrip("=[] ").replace("doctest] ", "")[:160]
         print(f"{self.name}: {self.result} in {self.took:.0f} s {self.said}", flush=True)
 
