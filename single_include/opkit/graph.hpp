@@ -7024,7 +7024,7 @@ class Operator : public OperatorBase {
   bool RunAsync(int stream_id = 0) final {
     return RunAs(stream_id, !IsEventDisabled(), [this] { Issue(); });
   }
-
+  // The members of OperatorBase, for devices that repeat recorded work.
   void RunRecorded(int stream_id) final {
     if constexpr (Context::kAsynchronous) {
       try {

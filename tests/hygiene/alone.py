@@ -29,7 +29,7 @@ import tempfile
 
 INCLUDE = pathlib.Path(__file__).resolve().parents[2] / "include"
 GLUE = ("backends", "interop", "ops")
-BY_NVCC = re.compile(r"opkit/backends/cuda/(ops/|operators\.hpp)")
+BY_NVCC = re.compile(r"opkit/backends/cuda/(libraries/|ops/|operators\.hpp)")
 OWN = re.compile(r'^#include "([^"]+)"', re.M)
 OTHERS = re.compile(r"^ *# *include *<([^>]+)>", re.M)
 

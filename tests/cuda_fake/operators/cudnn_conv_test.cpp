@@ -17,12 +17,12 @@ Calls CallsOf(const std::string& op, const std::vector<Tensor>& inputs,
   RunOnCuda("cudnn", op, inputs, args);
   return fake::TakeCudnnCalls();
 }
-// Returns the candidate of cuDNN for a Conv on the device.
+// Returns the candidate of cuDNN for a convolution on the device.
 KernelCandidate CandidateFor(const Tensor& x, const Tensor& w, const Arguments& args = {},
-                             const Device& device = kCuda0) {
-  const OperatorDef def = OperatorDef("Conv", {"x", "w"}, {"y"}, args).Device(device);
+                             const Device& device = kCuda0, const std::string& op = "Conv") {
+  const OperatorDef def = OperatorDef(op, {"x", "w"}, {"y"}, args).Device(device);
   const std::vector<TensorInfo> inputs{TensorInfo::Of(x), TensorInfo::Of(w)};
-  const auto outputs = OpRegistry::Global().GetSchema("Conv").InferOutputs(def, inputs);
+  const auto outputs = OpRegistry::Global().GetSchema(op).InferOutputs(def, inputs);
   for (const KernelCandidate& candidate : KernelCandidates(def, inputs, outputs))
     if (candidate.backend == "cudnn") return candidate;
   FAIL("cuDNN has no kernel");
@@ -57,6 +57,10 @@ TEST_CASE("cuDNN's kernel asks for the scratch memory that it needs, or says wha
   CHECK(CandidateFor(Integers({1, 1, 2, 2, 2, 2}), Integers({1, 1, 2, 2, 2, 2})).dropped ==
         "it has at most 3 spatial axes, and the input has 4");
   CHECK(CandidateFor(Integers({0, 2, 4, 4}), w).dropped == "cuDNN has no extent of 0");
+  const Arguments more{{"dilations", std::vector<int64_t>{2, 2}},
+                       {"output_padding", std::vector<int64_t>{1, 1}}};
+  CHECK(CandidateFor(x, Integers({2, 2, 2, 2}), more, kCuda0, "ConvTranspose").dropped ==
+        "a step or more of the image lies behind the last window");
   fake::OfferCudnnAlgorithms(false);
   CHECK(CandidateFor(x, w).dropped == "cuDNN has no deterministic algorithm for it");
   fake::OfferCudnnAlgorithms(true);

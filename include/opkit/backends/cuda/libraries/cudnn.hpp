@@ -71,7 +71,9 @@ inline bool HasEvenPads(const WindowAxis& axis) {
   const int64_t room = axis.input + 2 * axis.pad_begin - axis.extent();
   return room >= 0 && room / axis.stride + 1 == axis.output;
 }
-// Returns the sizes of the same convolution of an image that has uneven pads as elements.
+// Returns the sizes of the same convolution of an image that has uneven pads as elements. Its pads
+// are even, unless a step or more of the image lies behind the last window, which output_padding
+// and output_shape of ConvTranspose can do.
 inline ConvSizes WithEvenPads(ConvSizes sizes) {
   sizes.input_pixels = 1;
   for (WindowAxis& axis : sizes.axes) {
@@ -167,7 +169,8 @@ class CudnnConvolution {
     std::vector<int> image{batch, channels}, pixels{batch, outputs},
         kernels{outputs, Narrow(sizes.channels)}, pads, strides, dilations;
     for (const WindowAxis& axis : axes) {
-      OPKIT_ASSERT(HasEvenPads(axis));
+      if (!HasEvenPads(axis))
+        throw UnsupportedOperatorFeature("a step or more of the image lies behind the last window");
       image.push_back(Narrow(axis.input));
       pixels.push_back(Narrow(axis.output));
       kernels.push_back(Narrow(axis.kernel));

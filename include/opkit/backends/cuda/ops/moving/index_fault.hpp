@@ -55,6 +55,8 @@ class CUDAIndexedOperator : public CUDAStandardOperator {
             ", which is outside its axis");
     return RunIndexed();
   }
+  // A recorded run calls no operator, and so no run would report a wrong index.
+  bool SupportsRecording() const override { return false; }
 
  protected:
   virtual bool RunIndexed() = 0;
