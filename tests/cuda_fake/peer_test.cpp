@@ -4,6 +4,7 @@
 
 #include "fake_runtime.hpp"
 #include "opkit/backends/cuda/context.hpp"
+#include "quiet.hpp"
 
 namespace peer_test {
 using namespace opkit;
@@ -98,9 +99,9 @@ TEST_CASE("a pool that is made after its device was connected is accessible, too
 TEST_CASE("work on one device makes no context on another") {
   std::thread([] {        // its current device is 0, as in every new thread
     Tensor warm = On(3);  // opkit's threads are there
-    fake::ForgetContexts();
   })
       .join();
+  ForgetContextsWhenQuiet();
   std::thread([] {
     const Device device = Cuda(3);
     CUDAContext context(device);
@@ -134,7 +135,7 @@ TEST_CASE("work on one device makes no context on another") {
 
 TEST_CASE("a guard makes the previous device current again only if that has a context") {
   int device = -1;
-  fake::ForgetContexts();
+  ForgetContextsWhenQuiet();
   REQUIRE(cudaSetDevice(2) == cudaSuccess);
   { const CUDADeviceGuard guard(1); }
   CHECK((cudaGetDevice(&device) == cudaSuccess && device == 2));

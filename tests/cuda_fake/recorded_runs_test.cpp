@@ -399,7 +399,7 @@ TEST_CASE("a kernel's failure in a recording fails the run, and the next run is 
     const Counts counts;
     auto hold = std::make_unique<Hold>();
     const Event done = executor.RunAsync();
-    fake::Await([&] { return counts.launched() == 1; });
+    fake::Await([&] { return counts.launched() >= 1; });
     fake::FailDevice(cudaErrorIllegalAddress);
     hold.reset();
     CHECK_THROWS_WITH_AS(done.Finish(), doctest::Contains("an illegal memory access"), Error);
@@ -437,7 +437,7 @@ TEST_CASE("a launch in flight is cancelled, keeps its memory, and the next runs 
     auto hold = std::make_unique<Hold>();
     const Counts counts;
     const Event done = executor.RunAsync();
-    fake::Await([&] { return counts.launched() == 1; });
+    fake::Await([&] { return counts.launched() >= 1; });
     CHECK(done.Query() == EventStatus::kScheduled);
     executor.Cancel();
     CHECK_THROWS_WITH_AS(done.Finish(), doctest::Contains("cancelled"), Error);

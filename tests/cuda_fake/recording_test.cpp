@@ -5,6 +5,7 @@
 
 #include "fake_runtime.hpp"
 #include "opkit/backends/cuda/context.hpp"
+#include "quiet.hpp"
 
 namespace recording_test {
 using namespace opkit;
@@ -128,8 +129,7 @@ TEST_CASE("the objects of a stream's slots exist before a recording captures the
 
 TEST_CASE("a recording makes no context on another device, also if other threads end it") {
   const Device device{DeviceType::kCUDA, 3};
-  detail::CUDACompletions::Global().WaitUntilIdle();
-  fake::ForgetContexts();
+  ForgetContextsWhenQuiet();
   detail::IntrusivePtr<RecordedWork> work;
   std::atomic<bool> ran{false};
   std::thread([&] {  // its current device is 0, as in every new thread
