@@ -4,7 +4,6 @@
 
 #include "fake_runtime.hpp"
 #include "opkit/backends/cuda/context.hpp"
-#include "quiet.hpp"
 
 namespace peer_test {
 using namespace opkit;
@@ -96,46 +95,9 @@ TEST_CASE("a pool that is made after its device was connected is accessible, too
   REQUIRE(cudaMemPoolDestroy(pool) == cudaSuccess);
 }
 
-TEST_CASE("work on one device makes no context on another") {
-  std::thread([] {        // its current device is 0, as in every new thread
-    Tensor warm = On(3);  // opkit's threads are there
-  })
-      .join();
-  ForgetContextsWhenQuiet();
-  std::thread([] {
-    const Device device = Cuda(3);
-    CUDAContext context(device);
-    Tensor x({2}, DType::kFloat32, device),
-        pinned({2}, DType::kFloat32, {DeviceType::kCUDAHost, 0});
-    Copy(Tensor::From<float>({2}, {1, 2}), &x);
-    CopyAsync(context, x, &pinned);
-    Event event(device);
-    std::atomic<bool> called{false};
-    event.SetCallback([&] { called = true; });  // on a thread of opkit
-    event.state()->retained = {x.storage()};
-    x = Tensor();
-    context.Record(event);
-    event.Finish();
-    fake::Await([&] { return called.load(); });
-    CHECK(pinned.ToVector<float>() == std::vector<float>{1, 2});
-    Event late(device);
-    std::atomic<bool> told{false};
-    fake::Gate gate(context.cuda_stream());
-    context.Record(late);
-    std::thread([&] { CHECK(late.Query() == EventStatus::kScheduled); }).join();
-    std::thread([&] { late.SetCallback([&] { told = true; }); }).join();
-    gate.Open();
-    fake::Await([&] { return told.load(); });
-  }).join();
-  std::thread([] { Tensor({2}, DType::kFloat32, Cuda(3)); }).join();
-  std::thread([] { Tensor({2}, DType::kFloat32, Device{DeviceType::kCUDAHost, 0}); }).join();
-  CHECK(fake::Contexts() == std::vector<int>{3});
-  REQUIRE(cudaSetDevice(0) == cudaSuccess);
-}
-
 TEST_CASE("a guard makes the previous device current again only if that has a context") {
   int device = -1;
-  ForgetContextsWhenQuiet();
+  fake::ForgetContexts();
   REQUIRE(cudaSetDevice(2) == cudaSuccess);
   { const CUDADeviceGuard guard(1); }
   CHECK((cudaGetDevice(&device) == cudaSuccess && device == 2));

@@ -5,7 +5,6 @@
 
 #include "fake_runtime.hpp"
 #include "opkit/backends/cuda/context.hpp"
-#include "quiet.hpp"
 
 namespace recording_test {
 using namespace opkit;
@@ -125,27 +124,6 @@ TEST_CASE("the objects of a stream's slots exist before a recording captures the
       check(stream.Slot<OtherHandle>(), stream);
     }
   });
-}
-
-TEST_CASE("a recording makes no context on another device, also if other threads end it") {
-  const Device device{DeviceType::kCUDA, 3};
-  ForgetContextsWhenQuiet();
-  detail::IntrusivePtr<RecordedWork> work;
-  std::atomic<bool> ran{false};
-  std::thread([&] {  // its current device is 0, as in every new thread
-    work = FindRecording(DeviceType::kCUDA)(device, 2, [&](WorkRecorder&) {
-      fake::Enqueue(CUDAStream::Get(device, 1).handle(), [&] { ran = true; });
-    });
-    Event event(device);
-    work->Launch({}, {}, event);
-    event.Finish();
-  })
-      .join();
-  CHECK(ran);
-  std::thread([&] { work->Finish(); }).join();
-  std::thread([&] { work = {}; }).join();
-  CHECK(fake::Contexts() == std::vector<int>{3});
-  REQUIRE(cudaSetDevice(0) == cudaSuccess);
 }
 
 TEST_CASE("a launch copies before and after the work, and Finish waits for it") {
