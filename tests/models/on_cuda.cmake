@@ -6,7 +6,8 @@ function(opkit_add_models_on_cuda name)
   target_link_libraries(${name} PRIVATE opkit_test_main opkit_test_options ${ARGN} opkit::ops opkit::onnx)
   target_compile_options(${name} PRIVATE ${OPKIT_TEST_COMPILE_OPTIONS})
   opkit_name_model_files(${name})
-  add_test(NAME ${name} COMMAND ${name}
+  # The other cases do not depend on the kernels, and are no skipped ones.
+  add_test(NAME ${name} COMMAND ${name} --no-skipped-summary=true
     "--test-case=magika*,the model of rapidocr*,silero*,light models with weights*,docs*")
   set_tests_properties(${name} PROPERTIES LABELS doctest TIMEOUT 900)
 endfunction()
