@@ -18,9 +18,6 @@ OPKIT_REGISTER_BACKEND_RANK(kCUDABackend, kCUDARank);
 
 using CUDAStandardOperator = StandardOperatorOn<CUDAContext>;
 
-// The types of the elements that the kernels compute.
-using CUDAFloatTypes = ElementTypes<float, double, float16, bfloat16>;
-
 // Throws UnsupportedOperatorFeature unless the dtype of input i is known and one of Types. For
 // Propose.
 template <class Types>

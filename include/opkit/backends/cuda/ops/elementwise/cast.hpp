@@ -71,7 +71,7 @@ class CastCUDAOp final : public CUDAElementwiseOperator {
 OPKIT_CUDA_OPERATOR(Cast, CastCUDAOp);
 OPKIT_CUDA_OPERATOR(CastLike, CastCUDAOp);
 
-// Identity and BitCast: copies the bytes, unless the output is in place.
+// BitCast: copies the bytes, unless the output is in place.
 class CopyCUDAOp : public CUDAElementwiseOperator {
  public:
   using CUDAElementwiseOperator::CUDAElementwiseOperator;

@@ -10,8 +10,9 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// One axis: element o of the output is made of `taps` elements of the input, whose indices and
-// weights are in the tables at begin + o * taps. Without a table (0 taps) it is element o.
+// The table of one axis. Element o of the output is made of `taps` elements of the input, whose
+// indices and weights are in the tables at begin + o * taps. Without a table (0 taps) it is element
+// o.
 struct CUDAResizeAxis {
   int64_t extent = 1, stride = 1, taps = 0, begin = 0;  // extent of the output, stride of the input
 };

@@ -161,7 +161,7 @@ class CUDALossOperator final : public CUDALossOperatorBase {
  public:
   using CUDALossOperatorBase::CUDALossOperatorBase;
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireTypes<CUDAFloatTypes>(query);
+    RequireTypes<FloatTypes>(query);
     KernelConfig config;
     const SymbolicShape& labels = query.inputs[1].shape;
     constexpr int64_t kLargestSum = 8;  // bytes
@@ -175,7 +175,7 @@ class CUDALossOperator final : public CUDALossOperatorBase {
     Tensor* log = HasOutput(1) ? InferredOutput(1) : nullptr;
     const Tensor& scores = DenseInput(0);
     const AxisSplit split(scores.shape(), 1);
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       using Real = detail::CUDASumType<T>;
       const detail::CUDALabels<T> labels = Labels<T>();
       T* const out = loss->mutable_data<T>();
@@ -202,7 +202,7 @@ class CUDALossGradientOperator final : public CUDALossOperatorBase {
  public:
   using CUDALossOperatorBase::CUDALossOperatorBase;
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireTypes<CUDAFloatTypes>(query);
+    RequireTypes<FloatTypes>(query);
     if (query.outputs.size() > 1 && !query.def.outputs()[1].empty())
       throw UnsupportedOperatorFeature("it does not compute the gradient of the weights");
     KernelConfig config;
@@ -214,7 +214,7 @@ class CUDALossGradientOperator final : public CUDALossOperatorBase {
     Tensor* dx = InferredOutput(0);
     const Tensor &scores = DenseInput(0), &dy = DenseInput(3);
     const AxisSplit split(scores.shape(), 1);
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       using Real = detail::CUDASumType<T>;
       const detail::CUDALabels<T> labels = Labels<T>();
       Real* weight = nullptr;

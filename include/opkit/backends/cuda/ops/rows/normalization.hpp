@@ -240,7 +240,7 @@ struct CUDAMeanVarianceLoop {
 class CUDALayerNormalizationOperator final : public LayerNormalizationOn<CUDAContext> {
  public:
   using LayerNormalizationOn<CUDAContext>::LayerNormalizationOn;
-  static constexpr auto& Propose = ProposeTypes<CUDAFloatTypes>;
+  static constexpr auto& Propose = ProposeTypes<FloatTypes>;
 
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
@@ -249,7 +249,7 @@ class CUDALayerNormalizationOperator final : public LayerNormalizationOn<CUDACon
     const Tensor &x = DenseInput(0), &scale = DenseInput(1);
     const Tensor* bias = HasInput(2) ? &DenseInput(2) : nullptr;
     const Sizes sizes = SizesOf(x.shape());
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       using Numbers = detail::CUDANumbers<detail::CUDASumType<T>>;
       detail::CUDALayerNormalizationLoop<T> loop;
       loop.x = x.data<T>();
@@ -276,7 +276,7 @@ class CUDARMSNormalizationOperator final : public AxisOperatorOn<CUDAContext> {
  public:
   using AxisOperatorOn<CUDAContext>::AxisOperatorOn;
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireTypes<CUDAFloatTypes>(query);
+    RequireTypes<FloatTypes>(query);
     RequireDTypes(query, 1, {query.inputs[0].dtype});
     return {KernelConfig()};
   }
@@ -288,7 +288,7 @@ class CUDARMSNormalizationOperator final : public AxisOperatorOn<CUDAContext> {
     std::vector<int64_t> extents;
     for (int i = axis; i < x.rank(); ++i) extents.push_back(x.dim(i));
     const Shape row{Dims(extents)};
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       ParallelForTeams(
           context_, x.shape().NumelBetween(0, axis), row.numel(),
           detail::CUDARMSNormalizationLoop<T>{
@@ -307,7 +307,7 @@ template <bool kEachChannel>
 class CUDAGroupNormalizationOperator final : public CUDAStandardOperator {
  public:
   using CUDAStandardOperator::CUDAStandardOperator;
-  static constexpr auto& Propose = ProposeTypes<CUDAFloatTypes>;
+  static constexpr auto& Propose = ProposeTypes<FloatTypes>;
 
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
@@ -316,7 +316,7 @@ class CUDAGroupNormalizationOperator final : public CUDAStandardOperator {
     const int64_t channels = x.dim(1), pixels = x.shape().NumelBetween(2, x.rank());
     const int64_t groups = kEachChannel ? channels : groups_;
     const int64_t size = channels / groups * pixels;
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       using Real = detail::CUDASumType<T>;
       using Numbers = detail::CUDANumbers<Real>;
       ParallelForTeams(context_, x.dim(0) * groups, size,
@@ -335,8 +335,8 @@ class CUDABatchNormalizationOperator final : public BatchNormalizationOn<CUDACon
  public:
   using BatchNormalizationOn<CUDAContext>::BatchNormalizationOn;
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    for (size_t i = 1; i < query.inputs.size(); ++i) RequireTypes<CUDAFloatTypes>(query, i);
-    return ProposeTypes<CUDAFloatTypes>(query);
+    for (size_t i = 1; i < query.inputs.size(); ++i) RequireTypes<FloatTypes>(query, i);
+    return ProposeTypes<FloatTypes>(query);
   }
 
   bool RunOnDevice() override {
@@ -347,7 +347,7 @@ class CUDABatchNormalizationOperator final : public BatchNormalizationOn<CUDACon
       if (HasOutput(o)) running[o - 1] = InferredOutput(o);
     if (y->numel() == 0 && !training_) return true;
     const Sizes sizes = SizesOf(x.shape());
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       using Real = detail::CUDASumType<T>;
       using Numbers = detail::CUDANumbers<Real>;
       const detail::CUDABatchParameters<Real> by{Numbers::Of(DenseInput(1)),
@@ -376,14 +376,14 @@ class CUDABatchNormalizationOperator final : public BatchNormalizationOn<CUDACon
 class CUDAMeanVarianceOperator final : public CUDAStandardOperator {
  public:
   using CUDAStandardOperator::CUDAStandardOperator;
-  static constexpr auto& Propose = ProposeTypes<CUDAFloatTypes>;
+  static constexpr auto& Propose = ProposeTypes<FloatTypes>;
 
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
     const Tensor& x = DenseInput(0);
     if (y->numel() == 0) return true;
     const ReducePlan plan(x.shape(), AxisMask(axes_, x.rank(), type()));
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       ParallelForTeamsOf<256>(context_, plan.outputs,
                               detail::CUDAMeanVarianceLoop<T>{x.data<T>(), y->mutable_data<T>(),
                                                               detail::IndexOf(plan.kept),

@@ -303,14 +303,14 @@ template <bool kAverage>
 class CUDASumPoolOperator final : public CUDASumPoolBase {
  public:
   using CUDASumPoolBase::CUDASumPoolBase;
-  static constexpr auto& Propose = detail::ProposePool<CUDAFloatTypes>;
+  static constexpr auto& Propose = detail::ProposePool<FloatTypes>;
 
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
     const Tensor& x = DenseInput(0);
     if (y->numel() == 0) return true;
     const detail::CUDAWindows windows(AxesOf(attributes_, x.shape()));
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       ParallelFor(context_, y->numel(),
                   detail::CUDASumPoolLoop<kAverage, T>{x.data<T>(), y->mutable_data<T>(), windows,
                                                        Attributes<T>()});
@@ -321,14 +321,14 @@ class CUDASumPoolOperator final : public CUDASumPoolBase {
 class CUDAPoolGradientOperator final : public CUDASumPoolBase {
  public:
   using CUDASumPoolBase::CUDASumPoolBase;
-  static constexpr auto& Propose = detail::ProposePool<CUDAFloatTypes>;
+  static constexpr auto& Propose = detail::ProposePool<FloatTypes>;
 
   bool RunOnDevice() override {
     Tensor* dx = InferredOutput(0);
     const Tensor &x = DenseInput(0), &dy = DenseInput(1);
     if (dx->numel() == 0) return true;
     const detail::CUDAWindows windows(AxesOf(attributes_, x.shape()));
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       using Function = detail::PoolFunction;
       const auto launch = [&]<Function kFunction>() {
         ParallelFor(
@@ -358,14 +358,14 @@ class CUDAGlobalPoolOperator final : public CUDAStandardOperator {
       : CUDAStandardOperator(def, ws, config) {
     detail::CheckNormExponent(type(), p_);
   }
-  static constexpr auto& Propose = ProposeTypes<CUDAFloatTypes>;
+  static constexpr auto& Propose = ProposeTypes<FloatTypes>;
 
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
     const Tensor& x = DenseInput(0);
     if (y->numel() == 0) return true;
     const int64_t pixels = x.numel() / y->numel();
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       ParallelForTeams(
           context_, y->numel(), pixels,
           detail::CUDAGlobalPoolLoop<kFunction, T>{x.data<T>(), y->mutable_data<T>(), pixels,

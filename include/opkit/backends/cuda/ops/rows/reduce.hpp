@@ -27,7 +27,7 @@ struct CUDASpreadLoop {
 class CUDAReduceGradientOperator final : public ReduceOperatorOn<CUDAContext> {
  public:
   using ReduceOperatorOn<CUDAContext>::ReduceOperatorOn;
-  static constexpr auto& Propose = ProposeTypes<CUDAFloatTypes>;
+  static constexpr auto& Propose = ProposeTypes<FloatTypes>;
 
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
@@ -36,7 +36,7 @@ class CUDAReduceGradientOperator final : public ReduceOperatorOn<CUDAContext> {
     detail::CheckReducedGradient(plan, gradient);
     if (y->numel() == 0) return true;
     const detail::BroadcastIndex index = SpreadIndex(plan);
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       using Real = detail::CUDASumType<T>;
       ParallelFor(context_, y->numel(),
                   detail::CUDASpreadLoop<T>{gradient.data<T>(), y->mutable_data<T>(), index,
@@ -70,7 +70,7 @@ class CUDASumToShapeOperator final : public CUDAStandardOperator {
  public:
   using CUDAStandardOperator::CUDAStandardOperator;
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireTypes<CUDAFloatTypes>(query);
+    RequireTypes<FloatTypes>(query);
     KernelConfig config = detail::ReductionConfig(query);
     const SymbolicShape &x = query.inputs[0].shape, &like = query.inputs[1].shape;
     if (x.is_known() && like.is_known() && x.ToShape() == like.ToShape())
@@ -85,7 +85,7 @@ class CUDASumToShapeOperator final : public CUDAStandardOperator {
     for (int back = 1; back <= y->rank(); ++back)
       if (y->dim(-back) == x.dim(-back)) mask[detail::Index(x.rank() - back)] = 0;
     const ReducePlan plan(x.shape(), mask);
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       detail::IssueReduction<detail::ReduceAsSum, T>(
           context_, plan, x, y, factor_, [this](int64_t bytes) { return Scratch(bytes); });
     });
@@ -97,7 +97,7 @@ class CUDASumToShapeOperator final : public CUDAStandardOperator {
 
 OPKIT_CUDA_REDUCTION(ReduceSum, ReduceAsSum,
                      ElementTypes<float, double, float16, bfloat16, int32_t, int64_t>);
-OPKIT_CUDA_REDUCTION(ReduceMean, ReduceAsMean, CUDAFloatTypes);
+OPKIT_CUDA_REDUCTION(ReduceMean, ReduceAsMean, FloatTypes);
 using CUDAReduceOrderTypes = ElementTypes<float, double, float16, bfloat16, int32_t, int64_t, bool>;
 OPKIT_CUDA_REDUCTION(ReduceMax, ReduceAsExtreme<true>::Of, CUDAReduceOrderTypes);
 OPKIT_CUDA_REDUCTION(ReduceMin, ReduceAsExtreme<false>::Of, CUDAReduceOrderTypes);

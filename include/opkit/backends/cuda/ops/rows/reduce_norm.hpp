@@ -8,12 +8,12 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-OPKIT_CUDA_REDUCTION(ReduceL1, ReduceAsL1, CUDAFloatTypes);
-OPKIT_CUDA_REDUCTION(ReduceL2, ReduceAsL2, CUDAFloatTypes);
-OPKIT_CUDA_REDUCTION(ReduceLogSum, ReduceAsLogSum, CUDAFloatTypes);
-OPKIT_CUDA_REDUCTION(ReduceLogSumExp, ReduceAsLogSumExp, CUDAFloatTypes);
-OPKIT_CUDA_REDUCTION(ReduceProd, ReduceAsProd, CUDAFloatTypes);
-OPKIT_CUDA_REDUCTION(ReduceSumSquare, ReduceAsSumSquare, CUDAFloatTypes);
+OPKIT_CUDA_REDUCTION(ReduceL1, ReduceAsL1, FloatTypes);
+OPKIT_CUDA_REDUCTION(ReduceL2, ReduceAsL2, FloatTypes);
+OPKIT_CUDA_REDUCTION(ReduceLogSum, ReduceAsLogSum, FloatTypes);
+OPKIT_CUDA_REDUCTION(ReduceLogSumExp, ReduceAsLogSumExp, FloatTypes);
+OPKIT_CUDA_REDUCTION(ReduceProd, ReduceAsProd, FloatTypes);
+OPKIT_CUDA_REDUCTION(ReduceSumSquare, ReduceAsSumSquare, FloatTypes);
 
 }}  // namespace opkit
 

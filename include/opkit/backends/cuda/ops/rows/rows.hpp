@@ -94,14 +94,14 @@ template <bool kLog>
 class CUDASoftmaxOperator final : public AxisOperatorOn<CUDAContext> {
  public:
   using AxisOperatorOn<CUDAContext>::AxisOperatorOn;
-  static constexpr auto& Propose = ProposeTypes<CUDAFloatTypes>;
+  static constexpr auto& Propose = ProposeTypes<FloatTypes>;
 
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
     const Tensor& x = DenseInput(0);
     if (y->numel() == 0) return true;
     const AxisSplit split(x.shape(), Axis(x.rank()));
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       ParallelForRows(context_, split.rows(), split.extent, split.inner,
                       detail::CUDASoftmaxLoop<kLog, T>{x.data<T>(), y->mutable_data<T>(), split});
     });
@@ -111,14 +111,14 @@ class CUDASoftmaxOperator final : public AxisOperatorOn<CUDAContext> {
 class CUDALpNormalizationOperator final : public LpNormalizationOn<CUDAContext> {
  public:
   using LpNormalizationOn<CUDAContext>::LpNormalizationOn;
-  static constexpr auto& Propose = ProposeTypes<CUDAFloatTypes>;
+  static constexpr auto& Propose = ProposeTypes<FloatTypes>;
 
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
     const Tensor& x = DenseInput(0);
     if (y->numel() == 0) return true;
     const AxisSplit split(x.shape(), Axis(x.rank()));
-    return Visit<CUDAFloatTypes>([&]<class T>() {
+    return Visit<FloatTypes>([&]<class T>() {
       ParallelForRows(
           context_, split.rows(), split.extent, split.inner,
           detail::CUDALpNormalizationLoop<T>{x.data<T>(), y->mutable_data<T>(), split, p_ == 2});
@@ -156,7 +156,7 @@ OPKIT_CUDA_OPERATOR(LpNormalization, CUDALpNormalizationOperator);
 OPKIT_CUDA_OPERATOR(
     CumSum,
     CUDACumulativeOperator<true, ElementTypes<float, double, float16, bfloat16, int32_t, int64_t>>);
-OPKIT_CUDA_OPERATOR(CumProd, CUDACumulativeOperator<false, CUDAFloatTypes>);
+OPKIT_CUDA_OPERATOR(CumProd, CUDACumulativeOperator<false, FloatTypes>);
 
 }}  // namespace opkit
 
