@@ -81,7 +81,7 @@ TEST_CASE("a node whose output has a shape that only a run decides stays on the 
 
 TEST_CASE("a plan that gathers is not recorded, so that each wrong index is reported") {
   Graph graph;
-  graph.AddInput("x", DType::kFloat32, {3, 2}).AddInput("i", DType::kInt64, {1, 2});
+  graph.AddInput("x", DType::kFloat32, {3, 2}, kCuda).AddInput("i", DType::kInt64, {1, 2}, kCuda);
   graph.AddNode(OperatorDef("Gather", {"x", "i"}, {"y"}));
   graph.AddOutput("y");
   Executor executor(Compile(graph, {.threads = 1, .devices = {kCuda}}));
