@@ -9,6 +9,7 @@
 #include "opkit/op/invoke.hpp"
 #include "opkit/op/kernel_candidates.hpp"
 #include "support/error_of.hpp"
+#include "support/sanitizers.hpp"
 
 namespace cast_test {
 using namespace opkit;
@@ -228,7 +229,12 @@ TEST_CASE("the gradient of Cast is converted back, and integers have none") {
 }
 
 TEST_CASE("the operator keeps the promises of its schema") {
-  for (const int64_t to : {kOnnxFloat, kOnnxInt64, kOnnxBool, kOnnxFloat16}) {
+#ifdef OPKIT_TESTS_ADDRESS_SANITIZER  // each reads all types, in 4 s of a core
+  constexpr int64_t kTypes[] = {kOnnxFloat16};
+#else
+  constexpr int64_t kTypes[] = {kOnnxFloat, kOnnxInt64, kOnnxBool, kOnnxFloat16};
+#endif
+  for (const int64_t to : kTypes) {
     CheckOptions options;
     options.args = {{"to", to}};
     options.compare.gradient = false;  // a step is lost in a narrower type
