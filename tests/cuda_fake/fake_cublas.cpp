@@ -2,6 +2,8 @@
 // "cublas" calls. Wrong arguments abort with a message.
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -47,6 +49,7 @@ struct Algo {
   uint64_t kind, problem, workspace;
   uint32_t alignments[4];
   uint32_t bias_alignment;
+  int32_t number;  // in the list of the heuristic, from 1
 };
 
 template <class T, class Opaque>
@@ -74,7 +77,7 @@ struct State {
   std::set<cublasLtHandle_t> handles;
   std::vector<fake::CublasCall> calls;
   cublasStatus_t failure = CUBLAS_STATUS_SUCCESS;
-  bool has_algorithms = true;
+  int algorithms = 8;
 };
 State& state() {
   static auto* state = new State;
@@ -135,6 +138,15 @@ struct Problem {
     Require(has_bias() == (desc.bias != nullptr),
             "a bias without its epilogue, or without a pointer");
     Require(!has_bias() || d.batch == 1, "a bias of a batch");
+    switch (desc.epilogue & ~uint32_t{CUBLASLT_EPILOGUE_BIAS}) {
+      case 0:  // a bias alone
+      case CUBLASLT_EPILOGUE_DEFAULT:
+      case CUBLASLT_EPILOGUE_RELU:
+      case CUBLASLT_EPILOGUE_GELU:
+        break;
+      default:
+        Refuse("an epilogue that the backend does not use");
+    }
   }
   uint64_t m() const { return desc.trans_a == CUBLAS_OP_N ? a.rows : a.cols; }
   uint64_t k() const { return desc.trans_a == CUBLAS_OP_N ? a.cols : a.rows; }
@@ -188,6 +200,8 @@ struct Problem {
           if (beta != 0) sum += beta * fake::Load(cs, at(c, batch, row, column), dtype);
           if (has_bias()) sum += fake::Load(desc.bias, static_cast<int64_t>(row), dtype);
           if ((desc.epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && sum < 0) sum = 0;
+          if ((desc.epilogue & CUBLASLT_EPILOGUE_GELU) != 0)
+            sum *= (1 + std::tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum))) / 2;
           fake::Store(ds, at(d, batch, row, column), dtype, sum);
         }
   }
@@ -201,7 +215,7 @@ std::vector<CublasCall> TakeCublasCalls() {
   return std::exchange(state().calls, {});
 }
 void FailCublas(int status) { state().failure = static_cast<cublasStatus_t>(status); }
-void OfferCublasAlgorithms(bool offer) { state().has_algorithms = offer; }
+void OfferCublasAlgorithms(int count) { state().algorithms = count; }
 }  // namespace fake
 
 extern "C" {
@@ -303,13 +317,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   const auto preferred = Read<Preference>(preference, kPreference, "no preference");
   Require(preferred.reductions == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
           "partial sums that may be rounded to 16 bits");
-  *found = state().has_algorithms ? 1 : 0;
-  Algo algo{kAlgo, problem.Number(), preferred.workspace < kWorkspace ? 0 : kWorkspace, {}, 1};
-  std::memcpy(algo.alignments, preferred.alignments, sizeof(algo.alignments));
-  if (problem.has_bias()) algo.bias_alignment = AlignmentOf(problem.desc.bias);
-  Write(&results->algo, algo);
-  results->workspaceSize = algo.workspace;
-  results->state = CUBLAS_STATUS_SUCCESS;
+  *found = std::min(requested, state().algorithms);
+  for (int number = 1; number <= *found; ++number) {
+    Algo algo{kAlgo, problem.Number(), preferred.workspace < kWorkspace ? 0 : kWorkspace, {}, 1, 0};
+    std::memcpy(algo.alignments, preferred.alignments, sizeof(algo.alignments));
+    if (problem.has_bias()) algo.bias_alignment = AlignmentOf(problem.desc.bias);
+    algo.number = number;
+    cublasLtMatmulHeuristicResult_t& result = results[number - 1];
+    Write(&result.algo, algo);
+    result.workspaceSize = algo.workspace;
+    result.state = CUBLAS_STATUS_SUCCESS;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha,
@@ -345,7 +363,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (state().failure != CUBLAS_STATUS_SUCCESS) return state().failure;
     state().calls.push_back({static_cast<int64_t>(problem.n()), static_cast<int64_t>(problem.m()),
                              static_cast<int64_t>(problem.k()), problem.d.batch,
-                             problem.has_bias()});
+                             problem.desc.epilogue, chosen.number});
   }
   const bool is_double = problem.d.type == CUDA_R_64F;
   const double x =

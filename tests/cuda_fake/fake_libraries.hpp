@@ -9,15 +9,16 @@
 
 namespace fake {
 
-// The extents of a call of cublasLtMatmul, as row-major matrices have them.
+// A call of cublasLtMatmul, with the extents of its matrices as row-major matrices have them.
 struct CublasCall {
   int64_t m, n, k, batch;
-  bool bias;
+  unsigned epilogue = 1;  // cublasLtEpilogue_t; 1: none
+  int algorithm = 1;      // its number in the list of the heuristic
   bool operator==(const CublasCall&) const = default;
 };
 std::vector<CublasCall> TakeCublasCalls();  // since the last call of this function
 void FailCublas(int status);                // what cublasLtMatmul returns; 0: it computes
-void OfferCublasAlgorithms(bool offer);     // false: the heuristic finds none
+void OfferCublasAlgorithms(int count);      // how many the heuristic finds
 
 // A call of cuDNN: "forward", "backward data" or "backward filter".
 struct CudnnCall {

@@ -171,6 +171,10 @@ inline uint64_t ProductFlops(const TensorInfo& product, const TensorInfo& factor
   return 2 * OpSchema::Elements(product) * static_cast<uint64_t>(shape.dim(inner));
 }
 
+inline uint64_t GemmFlops(const InferenceContext& c) {
+  return ProductFlops(c.output(0), c.input(0), GemmAttributes(c.def()).trans_a ? 0 : 1);
+}
+
 OPKIT_NODE_GRADIENT(MatMul) {
   for (int i = 0; i < 2; ++i) Give(i, "MatMulGradient", {GO(0), I(0), I(1)}, {{"of", i}});
 }
@@ -354,10 +358,7 @@ OPKIT_STANDARD_OPERATOR(Gemm, kMaker, GemmOp)
     .Arg<float>("beta", "factor of C", 1.f)
     .Arg<int64_t>("transA", "1: A is transposed first", 0)
     .Arg<int64_t>("transB", "1: B is transposed first", 0)
-    .Flops([](auto& c) {
-      const int inner = detail::GemmAttributes(c.def()).trans_a ? 0 : 1;
-      return detail::ProductFlops(c.output(0), c.input(0), inner);
-    })
+    .Flops(&detail::GemmFlops)
     .Infer(&detail::InferGemm);
 
 }}  // namespace opkit

@@ -18,6 +18,7 @@ namespace detail {
 // The scratch memory of a product. NVIDIA advises 32 MiB for a Hopper GPU, and less for the others.
 inline constexpr int64_t kCublasScratch = int64_t{32} << 20;
 inline constexpr int64_t kCublasAlignment = 256;  // of the workspace
+inline constexpr int kCublasAlgorithms = 3;       // among which tuning measures
 
 // Throws an Error "<what> failed: <name of the status>" unless the call succeeded.
 inline void CheckCublas(cublasStatus_t status, const char* what) {
@@ -59,6 +60,11 @@ struct CublasOperands {
 // Not thread-safe, like the operator that owns it.
 class CublasProduct {
  public:
+  // Takes the algorithm of this number, from 1 to kCublasAlgorithms, of those that cuBLASLt lists,
+  // the best by its estimate first; the last of them if it lists fewer.
+  explicit CublasProduct(int algorithm = 1) : algorithm_(algorithm) {
+    OPKIT_ASSERT(algorithm > 0 && algorithm <= kCublasAlgorithms);
+  }
   // Issues the products. `scratch` returns scratch memory of kCublasScratch bytes. Throws
   // kUnsupported if cuBLASLt has no algorithm for these extents.
   template <class Scratch>
@@ -135,7 +141,7 @@ class CublasProduct {
     set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(extents.batch));
     set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
   }
-  // Describes the products and asks cuBLASLt for its fastest algorithm. `alignments` are those of
+  // Describes the products and asks cuBLASLt for its algorithms. `alignments` are those of
   // cuBLASLt's operands A, B, C and D.
   void Prepare(cublasLtHandle_t handle, const CublasExtents& extents, const void* bias,
                const uint32_t (&alignments)[5]) {
@@ -169,19 +175,21 @@ class CublasProduct {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[1]);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2]);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[3]);
-    cublasLtMatmulHeuristicResult_t best = {};
+    cublasLtMatmulHeuristicResult_t results[kCublasAlgorithms] = {};
     int found = 0;
     CheckCublas(cublasLtMatmulAlgoGetHeuristic(handle, &product_, &b_, &a_, &d_, &d_, &preference,
-                                               1, &best, &found),
+                                               algorithm_, results, &found),
                 "cublasLtMatmulAlgoGetHeuristic");
     if (found == 0)
       Throw(ErrorCode::kUnsupported, "cuBLASLt has no algorithm for a product of ", m, " x ", k,
             " and ", k, " x ", n, " matrices of ", dtype);
-    CheckCublas(best.state, "cublasLtMatmulAlgoGetHeuristic");
-    algo_ = best.algo;
-    workspace_bytes_ = static_cast<int64_t>(best.workspaceSize);
+    const cublasLtMatmulHeuristicResult_t& taken = results[found - 1];
+    CheckCublas(taken.state, "cublasLtMatmulAlgoGetHeuristic");
+    algo_ = taken.algo;
+    workspace_bytes_ = static_cast<int64_t>(taken.workspaceSize);
   }
 
+  int algorithm_;
   CublasExtents extents_;  // for which the members below are made
   uint32_t alignments_[5] = {};
   cublasLtMatmulDescOpaque_t product_;

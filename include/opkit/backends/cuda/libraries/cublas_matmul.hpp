@@ -31,9 +31,9 @@ struct ScaledBroadcastLoop {
 // A batch of products A' B', in which each matrix of Y has its own A and B, as cuBLASLt computes
 // it: products at equal distances in one call, all others in several.
 struct CublasBatch {
-  CublasExtents extents;  // of a call
-  BroadcastIndex calls;   // the first matrices of A and B of each call
-  const void* row = nullptr;
+  CublasExtents extents;      // of a call
+  BroadcastIndex calls;       // the first matrices of A and B of each call
+  const void* row = nullptr;  // [n], for an epilogue that adds it to the rows of a single product
 
   // `batch` has the steps of A and B, in matrices.
   CublasBatch(const CublasExtents& one, const Shape& batch, const Dims& step_a, const Dims& step_b)
@@ -54,12 +54,6 @@ struct CublasBatch {
     }
   }
 
-  // Adds a row [n] to every row of the products, which one call computes.
-  void AddRow(const void* elements) {
-    OPKIT_ASSERT(calls.size == 1 && extents.batch == 1);
-    extents.epilogue = CUBLASLT_EPILOGUE_BIAS;
-    row = elements;
-  }
   // Issues all products of tensors with these first elements.
   template <class Scratch>
   void Run(CUDAContext& context, CublasProduct& product, const void* a, const void* b, void* y,
@@ -78,9 +72,17 @@ struct CublasBatch {
   }
 };
 
+// Returns the epilogue that adds a row and then applies the activation "Relu", "Gelu" or "" (none).
+inline cublasLtEpilogue_t CublasEpilogue(const std::string& activation, bool adds_row) {
+  if (activation == "Relu") return adds_row ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+  if (activation == "Gelu") return adds_row ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  return adds_row ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 }  // namespace detail
 
-// The base of the kernels on cuBLASLt.
+// The base of the kernels on cuBLASLt. Its variants "2" and "3" take cuBLASLt's second and third
+// algorithm, so that tuning can measure them.
 class CublasOperator : public CUDAStandardOperator {
  public:
   using CUDAStandardOperator::CUDAStandardOperator;
@@ -88,10 +90,29 @@ class CublasOperator : public CUDAStandardOperator {
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
     std::vector<KernelConfig> configs = ProposeTypes<FloatTypes>(query);
     configs[0].scratch_bytes = detail::kCublasScratch;
+    for (int i = 2; i <= detail::kCublasAlgorithms; ++i)
+      configs.emplace_back(configs[0]).variant = std::to_string(i);
     return configs;
   }
 
  protected:
+  // Fuses an activation behind a product with one call of cuBLASLt, as a node of the type `fused`.
+  // The Gelu of cuBLASLt is the one by tanh.
+  static std::optional<FusedNode> FuseActivation(const FusionQuery& query, const char* fused) {
+    const OperatorDef &def = query.node.def, &next = query.next.def;
+    const bool is_gelu =
+        next.type() == "Gelu" && next.args().Get<std::string>("approximate", "none") == "tanh";
+    if ((next.type() != "Relu" && !is_gelu) || def.args().Has(kActivation) ||
+        query.node.outputs[0].dtype == DType::kFloat64)
+      return {};
+    FusedNode made{def, query.config};
+    made.def.Type(fused).Arg(kActivation, next.type());
+    made.def.mutable_outputs() = next.outputs();
+    return made;
+  }
+  cublasLtEpilogue_t EpilogueOf(bool adds_row) const {
+    return detail::CublasEpilogue(activation_, adds_row);
+  }
   void RequireFloats() const {
     RequireDTypes(*this, kCublasBackend,
                   {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16});
@@ -111,32 +132,37 @@ class CublasOperator : public CUDAStandardOperator {
                       beta});
     });
   }
-  detail::CublasProduct product_;
+  detail::CublasProduct product_{
+      config() && !config()->variant.empty() ? std::stoi(config()->variant) : 1};
+
+ private:
+  static constexpr const char* kActivation = "activation";
+  const std::string activation_ = def().args().Get<std::string>(kActivation, "");
 };
 
-// MatMul, and the Add of a row behind it, which plans fuse into the node "MatMulAddRow".
-
+// MatMul. Plans fuse the Add of a row and an activation behind it into the node "MatMulEpilogue".
 class CublasMatMulOp final : public CublasOperator {
  public:
   using CublasOperator::CublasOperator;
 
-  // Fuses an Add of a row [n] behind a product of rows by one matrix.
+  // Fuses an Add of a row [n], then an activation, behind a product of rows by one matrix.
   static std::optional<FusedNode> Fuse(const FusionQuery& query) {
     const OperatorDef &def = query.node.def, &next = query.next.def;
-    const TensorInfo &b = query.node.inputs[1], &y = query.node.outputs[0],
-                     &sum = query.next.outputs[0];
-    if (def.type() != "MatMul" || next.type() != "Add" || y.dtype == DType::kFloat64) return {};
-    const TensorInfo& row = query.next.inputs[1 - query.read];
-    for (const TensorInfo* info : {&b, &y, &sum, &row})
+    const TensorInfo &b = query.node.inputs[1], &y = query.node.outputs[0];
+    for (const TensorInfo* info : {&b, &y, &query.next.outputs[0]})
       if (!info->shape.is_known() || info->dtype != y.dtype) return {};
-    const Shape c = row.shape.ToShape(), product = y.shape.ToShape();
-    const bool is_row = product.rank() > 1 && c.rank() > 0 && c.dim(-1) == product.dim(-1) &&
-                        c.numel() == product.dim(-1);
-    if (b.shape.rank() != 2 || !is_row || sum.shape.ToShape() != product) return {};
+    const Shape matrix = b.shape.ToShape(), product = y.shape.ToShape();
+    if (matrix.rank() != 2 || matrix.dim(0) == 0 || product.rank() < 2) return {};
+    if (next.type() != "Add") return FuseActivation(query, kFused);
+    if (def.type() != "MatMul" || y.dtype == DType::kFloat64) return {};
+    const TensorInfo& row = query.next.inputs[1 - query.read];
+    if (!row.shape.is_known() || row.dtype != y.dtype) return {};
+    const Shape c = row.shape.ToShape();
+    const bool is_row = c.rank() > 0 && c.dim(-1) == product.dim(-1) && c.numel() == c.dim(-1);
+    if (!is_row || query.next.outputs[0].shape.ToShape() != product) return {};
     FusedNode made{def, query.config};
-    made.def.Type("MatMulAddRow").Input(next.inputs()[1 - query.read]);
+    made.def.Type(kFused).Input(next.inputs()[1 - query.read]);
     made.def.mutable_outputs() = next.outputs();
-    made.config.inplace.clear();
     return made;
   }
 
@@ -146,15 +172,18 @@ class CublasMatMulOp final : public CublasOperator {
     RequireFloats();
     if (y->numel() == 0) return true;
     const auto [m, n, k] = MatMulExtents(a.shape(), b.shape());
-    const Tensor* row = InputSize() > 2 ? &DenseInput(2) : nullptr;
-    if (k == 0) return SetTo(*y, row, 1), true;
+    if (k == 0) return SetTo(*y, nullptr, 0), true;  // no node is fused
     const MatMulBatch batch(a.shape(), b.shape());
     detail::CublasBatch products({a.dtype(), m, n, k}, batch.y, batch.step_a, batch.step_b);
-    if (row) products.AddRow(row->raw_data());
+    if (InputSize() > 2) products.row = DenseInput(2).raw_data();
+    products.extents.epilogue = EpilogueOf(products.row);
     products.Run(context_, product_, a.raw_data(), b.raw_data(), y->raw_mutable_data(), m * k,
                  k * n, Workspace());
     return true;
   }
+
+ private:
+  static constexpr const char* kFused = "MatMulEpilogue";
 };
 
 // Computes dA = dY B^T or dB = A^T dY.
@@ -211,10 +240,17 @@ class CublasMatMulGradientOp final : public CublasOperator {
   const bool of_b_ = GetSingleArgument<int64_t>("of") != 0;
 };
 
+// Gemm. Plans fuse an activation behind it into the node "GemmEpilogue".
 class CublasGemmOp final : public CublasOperator {
  public:
   using CublasOperator::CublasOperator;
 
+  static std::optional<FusedNode> Fuse(const FusionQuery& query) {
+    const detail::GemmAttributes attributes(query.node.def);
+    const SymbolicShape& b = query.node.inputs[1].shape;
+    const bool multiplies = attributes.alpha != 0 && b.is_known() && b.ToShape().numel() > 0;
+    return multiplies ? FuseActivation(query, "GemmEpilogue") : std::nullopt;
+  }
   bool RunOnDevice() override {
     const Tensor &a = DenseInput(0), &b = DenseInput(1);
     Tensor* y = InferredOutput(0);
@@ -228,8 +264,9 @@ class CublasGemmOp final : public CublasOperator {
     detail::CublasOperands operands{a.raw_data(), b.raw_data(), nullptr, y->raw_mutable_data()};
     operands.alpha = alpha;
     const bool is_row = c && c->numel() == n && c->shape().rank() > 0 && c->shape().dim(-1) == n;
-    if (is_row && beta == 1 && a.dtype() != DType::kFloat64) {
-      extents.epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const bool adds_row = is_row && beta == 1 && a.dtype() != DType::kFloat64;
+    extents.epilogue = EpilogueOf(adds_row);
+    if (adds_row) {
       operands.bias = c->raw_data();
     } else if (c) {
       const bool is_whole = c->shape() == y->shape();
@@ -245,18 +282,36 @@ class CublasGemmOp final : public CublasOperator {
   const detail::GemmAttributes gemm_{def()};
 };
 
-OPKIT_OPERATOR_SCHEMA(MatMulAddRow)
-    .Doc("Y = A B + C, for a row C that is added to every row.")
+OPKIT_OPERATOR_SCHEMA(MatMulEpilogue)
+    .Doc("Y = activation(A B + C), for a row C that is added to every row.")
     .Private()
-    .NumInputs(3)
+    .NumInputs(2, 3)
     .NumOutputs(1)
     .Input(0, "A", "[..., M, K]", FloatTypes::DTypes())
     .Input(1, "B", "[K, N]", FloatTypes::DTypes())
-    .Input(2, "C", "[N], with leading axes of 1", FloatTypes::DTypes())
+    .Input(2, "C", "[N], with leading axes of 1; optional", FloatTypes::DTypes())
     .Output(0, "Y", "[..., M, N]")
+    .Arg<std::string>("activation", "Relu, or Gelu by tanh; empty: none", "")
     .Flops([](auto& c) { return detail::ProductFlops(c.output(0), c.input(0), -1); })
     .Infer(&detail::InferMatMul);
-OPKIT_CUDA_OPERATOR_OF(kCublasBackend, MatMulAddRow, CublasMatMulOp);
+OPKIT_OPERATOR_SCHEMA(GemmEpilogue)
+    .Doc("Y = activation(alpha * A' * B' + beta * C), as in Gemm.")
+    .Private()
+    .NumInputs(2, 3)
+    .NumOutputs(1)
+    .Input(0, "A", "[M, K], or [K, M] with transA", FloatTypes::DTypes())
+    .Input(1, "B", "[K, N], or [N, K] with transB", FloatTypes::DTypes())
+    .Input(2, "C", "can be broadcast to [M, N]; optional", FloatTypes::DTypes())
+    .Output(0, "Y", "[M, N]")
+    .Arg<float>("alpha", "factor of A' * B'", 1.f)
+    .Arg<float>("beta", "factor of C", 1.f)
+    .Arg<int64_t>("transA", "1: A is transposed first", 0)
+    .Arg<int64_t>("transB", "1: B is transposed first", 0)
+    .Arg<std::string>("activation", "Relu, or Gelu by tanh", "")
+    .Flops(&detail::GemmFlops)
+    .Infer(&detail::InferGemm);
+OPKIT_CUDA_OPERATOR_OF(kCublasBackend, MatMulEpilogue, CublasMatMulOp);
+OPKIT_CUDA_OPERATOR_OF(kCublasBackend, GemmEpilogue, CublasGemmOp);
 OPKIT_CUDA_OPERATOR_OF(kCublasBackend, MatMul, CublasMatMulOp);
 OPKIT_CUDA_OPERATOR_OF(kCublasBackend, MatMulGradient, CublasMatMulGradientOp);
 OPKIT_CUDA_OPERATOR_OF(kCublasBackend, Gemm, CublasGemmOp);
