@@ -2,6 +2,7 @@
 // calls. Wrong arguments abort with a message.
 #include <cudnn.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -168,12 +169,19 @@ struct Convolution {
   }
 };
 
-// Issues result = sum of products. `sum(f)` calls f(a, b, r) for the elements of each product.
-template <class Sum>
+// The operands of a convolution, in the order in which Convolution::Each numbers their elements.
+enum Operand : size_t { kX, kW, kY };
+
+// Issues the sums of the products of two operands, which are the third one.
 cudnnStatus_t Issue(cudnnHandle_t handle, const Convolution& conv, const char* name,
-                    const void* alpha, const void* beta, const void* a, const void* b, void* result,
-                    const std::vector<int>& dims, void* workspace, Sum sum) {
+                    const void* alpha, const void* beta, std::array<const void*, 3> operands,
+                    Operand result, int algo, void* workspace, size_t workspace_size) {
+  Known(handle);
+  conv.RequireWorkspace(workspace, workspace_size, algo);
   const opkit::DType dtype = conv.x.dtype;
+  RequireMemory(operands[kX], dtype, conv.x.dims, "x or dx is not in device memory");
+  RequireMemory(operands[kW], dtype, conv.w.dims, "w or dw is not in device memory");
+  RequireMemory(operands[kY], dtype, conv.y.dims, "y or dy is not in device memory");
   const opkit::DType factors =
       dtype == opkit::DType::kFloat64 ? opkit::DType::kFloat64 : opkit::DType::kFloat32;
   Require(alpha && beta, "no factors");
@@ -186,12 +194,16 @@ cudnnStatus_t Issue(cudnnHandle_t handle, const Convolution& conv, const char* n
   }
   fake::Enqueue(handle->stream, [=] {
     std::memset(workspace, 0xff, conv.workspace());
-    std::vector<double> sums(static_cast<size_t>(Count(dims)), 0);
-    sum(conv, [&](int64_t i, int64_t j, int64_t r) {
-      sums[static_cast<size_t>(r)] += fake::Load(a, i, dtype) * fake::Load(b, j, dtype);
+    const size_t a = (result + 1) % 3, b = (result + 2) % 3;
+    const std::vector<int>* const dims[] = {&conv.x.dims, &conv.w.dims, &conv.y.dims};
+    std::vector<double> sums(static_cast<size_t>(Count(*dims[result])), 0);
+    conv.Each([&](int64_t x, int64_t w, int64_t y) {
+      const int64_t at[] = {x, w, y};
+      sums[static_cast<size_t>(at[result])] +=
+          fake::Load(operands[a], at[a], dtype) * fake::Load(operands[b], at[b], dtype);
     });
     for (size_t r = 0; r < sums.size(); ++r)
-      fake::Store(result, static_cast<int64_t>(r), dtype, sums[r]);
+      fake::Store(const_cast<void*>(operands[result]), static_cast<int64_t>(r), dtype, sums[r]);
   });
   return CUDNN_STATUS_SUCCESS;
 }
@@ -356,14 +368,8 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void* alpha,
                                       cudnnConvolutionFwdAlgo_t algo, void* workspace, size_t size,
                                       const void* beta, const cudnnTensorDescriptor_t y_desc,
                                       void* y) {
-  Known(handle);
-  const Convolution conv(x_desc, w_desc, windows, y_desc);
-  conv.RequireWorkspace(workspace, size, algo);
-  RequireMemory(x, conv.x.dtype, conv.x.dims, "x is not in device memory");
-  RequireMemory(w, conv.x.dtype, conv.w.dims, "w is not in device memory");
-  RequireMemory(y, conv.x.dtype, conv.y.dims, "y is not in device memory");
-  return Issue(handle, conv, "forward", alpha, beta, x, w, y, conv.y.dims, workspace,
-               [](const Convolution& of, auto add) { of.Each(add); });
+  return Issue(handle, Convolution(x_desc, w_desc, windows, y_desc), "forward", alpha, beta,
+               {x, w, y}, kY, algo, workspace, size);
 }
 cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alpha,
                                            const cudnnFilterDescriptor_t w_desc, const void* w,
@@ -372,16 +378,8 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void* alp
                                            cudnnConvolutionBwdDataAlgo_t algo, void* workspace,
                                            size_t size, const void* beta,
                                            const cudnnTensorDescriptor_t dx_desc, void* dx) {
-  Known(handle);
-  const Convolution conv(dx_desc, w_desc, windows, dy_desc);
-  conv.RequireWorkspace(workspace, size, algo);
-  RequireMemory(w, conv.x.dtype, conv.w.dims, "w is not in device memory");
-  RequireMemory(dy, conv.x.dtype, conv.y.dims, "dy is not in device memory");
-  RequireMemory(dx, conv.x.dtype, conv.x.dims, "dx is not in device memory");
-  return Issue(handle, conv, "backward data", alpha, beta, w, dy, dx, conv.x.dims, workspace,
-               [](const Convolution& of, auto add) {
-                 of.Each([&](int64_t i, int64_t j, int64_t k) { add(j, k, i); });
-               });
+  return Issue(handle, Convolution(dx_desc, w_desc, windows, dy_desc), "backward data", alpha, beta,
+               {dx, w, dy}, kX, algo, workspace, size);
 }
 cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* alpha,
                                              const cudnnTensorDescriptor_t x_desc, const void* x,
@@ -390,16 +388,8 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void* a
                                              cudnnConvolutionBwdFilterAlgo_t algo, void* workspace,
                                              size_t size, const void* beta,
                                              const cudnnFilterDescriptor_t dw_desc, void* dw) {
-  Known(handle);
-  const Convolution conv(x_desc, dw_desc, windows, dy_desc);
-  conv.RequireWorkspace(workspace, size, algo);
-  RequireMemory(x, conv.x.dtype, conv.x.dims, "x is not in device memory");
-  RequireMemory(dy, conv.x.dtype, conv.y.dims, "dy is not in device memory");
-  RequireMemory(dw, conv.x.dtype, conv.w.dims, "dw is not in device memory");
-  return Issue(handle, conv, "backward filter", alpha, beta, x, dy, dw, conv.w.dims, workspace,
-               [](const Convolution& of, auto add) {
-                 of.Each([&](int64_t i, int64_t j, int64_t k) { add(i, k, j); });
-               });
+  return Issue(handle, Convolution(x_desc, dw_desc, windows, dy_desc), "backward filter", alpha,
+               beta, {x, dw, dy}, kW, algo, workspace, size);
 }
 
 }  // extern "C"

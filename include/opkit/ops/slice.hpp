@@ -151,6 +151,16 @@ class SliceBase : public StandardOperatorOn<Context> {
     }
     return offset;
   }
+  // Describes the copy of Slice. Returns the address of its first element in x.
+  const void* AddAxes(const Tensor& x, const Tensor& y) {
+    const int64_t item = ItemSize(x.dtype());
+    const Dims to = y.shape().DenseStrides();
+    copy_.Start(item);
+    const int64_t offset = ForAxes(
+        1, x.shape(), x.strides(),
+        [&](int axis, int64_t count, int64_t stride) { copy_.Axis(count, stride, to[axis]); });
+    return static_cast<const char*>(x.raw_data()) + offset * item;
+  }
   StridedCopy copy_;
 };
 
@@ -161,13 +171,8 @@ class SliceOp : public SliceBase<CPUContext> {
     const Tensor& x = Input(0);
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
-    const int64_t item = ItemSize(x.dtype());
-    const Dims to = y->shape().DenseStrides();
-    copy_.Start(item);
-    const int64_t offset = ForAxes(
-        1, x.shape(), x.strides(),
-        [&](int axis, int64_t count, int64_t stride) { copy_.Axis(count, stride, to[axis]); });
-    copy_.Run(static_cast<const char*>(x.raw_data()) + offset * item, y->raw_mutable_data());
+    const void* const first = AddAxes(x, *y);
+    copy_.Run(first, y->raw_mutable_data());
     return true;
   }
 };

@@ -65,13 +65,8 @@ class CUDASliceOp final : public CUDAMovingOperatorOn<SliceBase<CUDAContext>> {
     const Tensor& x = Input(0);
     Tensor* y = InferredOutput(0);
     if (y->numel() == 0) return true;
-    const int64_t item = ItemSize(x.dtype());
-    const Dims to = y->shape().DenseStrides();
-    copy_.Start(item);
-    const int64_t offset = ForAxes(
-        1, x.shape(), x.strides(),
-        [&](int axis, int64_t count, int64_t stride) { copy_.Axis(count, stride, to[axis]); });
-    Launch(copy_, static_cast<const char*>(x.raw_data()) + offset * item, y->raw_mutable_data());
+    const void* const first = AddAxes(x, *y);
+    Launch(copy_, first, y->raw_mutable_data());
     return true;
   }
 };

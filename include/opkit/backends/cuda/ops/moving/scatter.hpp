@@ -10,34 +10,15 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// y[slice of the list, k] = updates[list, k].
-template <class T>
+template <class T, class Places>
 struct CUDAScatterLoop {
   const T* updates;
   T* y;
-  int64_t block;
-  CUDASlices slices;
+  Places places;
 
   OPKIT_DEVICE void operator()(int64_t i) const {
-    const int64_t list = DivideIndex(i, block), slice = slices.Find(list);
-    if (slice >= 0) y[slice * block + (i - list * block)] = updates[i];
-  }
-};
-
-// The element of y at the place of i, but for the index along one axis, = updates[i].
-template <class T>
-struct CUDAScatterElementsLoop {
-  const T* updates;
-  T* y;
-  int64_t extent, stride;  // of that axis of y
-  BroadcastIndex places;
-  CUDAIndices indices;
-
-  OPKIT_DEVICE void operator()(int64_t i) const {
-    int64_t place = 0;
-    places.Find<1>(i, &place);
-    const int64_t index = indices.At(i, extent);
-    if (index >= 0) y[place + index * stride] = updates[i];
+    const int64_t place = places.Find(i);
+    if (place >= 0) y[place] = updates[i];
   }
 };
 
@@ -80,22 +61,14 @@ class CUDAScatterNDOp final : public CUDAScatterOperator {
 
  protected:
   void Scatter(const detail::CUDAIndices& indices, const Tensor& updates, Tensor& y) override {
-    const Shape& lists = Input(1).shape();
-    detail::CUDASlices slices;
-    slices.indices = indices;
-    slices.depth = static_cast<int>(lists[-1]);
-    slices.lists_of_batch = lists.NumelBetween(0, lists.rank() - 1);
-    for (int k = 0; k < slices.depth; ++k) slices.extents[k] = y.dim(k);
-    const int64_t bytes = updates.nbytes() / slices.lists_of_batch;
-    const int64_t width = detail::CUDAVectorBytes({static_cast<uint64_t>(bytes),
-                                                   reinterpret_cast<uintptr_t>(updates.raw_data()),
-                                                   reinterpret_cast<uintptr_t>(y.raw_data())});
-    detail::WithCUDAVector(width, [&]<class T>(T) {
-      ParallelFor(
-          context_, updates.nbytes() / width,
-          detail::CUDAScatterLoop<T>{static_cast<const T*>(updates.raw_data()),
-                                     static_cast<T*>(y.raw_mutable_data()), bytes / width, slices});
-    });
+    detail::CUDASlicePlaces places(indices, Input(1).shape(), 0, y.shape());
+    detail::WithCUDABlocks(
+        updates.nbytes() / places.lists_of_batch, updates.raw_data(), y.raw_mutable_data(),
+        [&]<class T>(const T* from, T* to, int64_t block) {
+          places.block = block;
+          ParallelFor(context_, updates.nbytes() / static_cast<int64_t>(sizeof(T)),
+                      detail::CUDAScatterLoop<T, detail::CUDASlicePlaces>{from, to, places});
+        });
   }
 };
 
@@ -106,14 +79,12 @@ class CUDAScatterElementsOp final : public CUDAScatterOperator {
  protected:
   void Scatter(const detail::CUDAIndices& indices, const Tensor& updates, Tensor& y) override {
     const int axis = NormalizeAxis(Arg<int64_t>("axis"), y.rank(), type());
-    const auto places =
-        detail::BroadcastIndex::Of(updates.shape(), {detail::StridesWithout(axis, y.shape())});
+    const detail::CUDAElementPlaces places(indices, updates.shape(), axis, y.shape());
     detail::WithElementOfSize(ItemSize(y.dtype()), [&]<class T>(T) {
-      ParallelFor(
-          context_, updates.numel(),
-          detail::CUDAScatterElementsLoop<T>{static_cast<const T*>(updates.raw_data()),
-                                             static_cast<T*>(y.raw_mutable_data()), y.dim(axis),
-                                             y.shape().DenseStrides()[axis], places, indices});
+      ParallelFor(context_, updates.numel(),
+                  detail::CUDAScatterLoop<T, detail::CUDAElementPlaces>{
+                      static_cast<const T*>(updates.raw_data()),
+                      static_cast<T*>(y.raw_mutable_data()), places});
     });
   }
 };
