@@ -1,13 +1,15 @@
 # find_package(opkit [COMPONENTS eigen …]) defines opkit::opkit and opkit::header_only. It defines
-# opkit::ops, opkit::eigen, opkit::onnx, opkit::json, opkit::host and opkit::cuda if they are installed
-# and their requirements are found.
+# opkit::ops, opkit::eigen, opkit::onnx, opkit::json, opkit::host, opkit::cuda and opkit::cuda_ops if they
+# are installed and their requirements are found.
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 include(${CMAKE_CURRENT_LIST_DIR}/opkitTargets.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/OpkitOperators.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/OpkitCuda.cmake)
+find_package(CUDAToolkit QUIET)
 opkit_add_cuda_target()
 set(opkit_cuda_FOUND ${CUDAToolkit_FOUND})
+set(opkit_cuda_ops_WHY_NOT "opkit was installed without it, and -DOPKIT_CUDA_OPS=ON adds it")
 file(GLOB opkit_libraries ${CMAKE_CURRENT_LIST_DIR}/libraries/*.cmake)
 list(FILTER opkit_libraries EXCLUDE REGEX "/targets-[^/]*$")
 foreach(opkit_library IN LISTS opkit_libraries)
@@ -24,4 +26,7 @@ if(opkit_missing)
   list(JOIN opkit_missing ", " opkit_missing)
   string(CONCAT opkit_NOT_FOUND_MESSAGE "not there: ${opkit_missing}; it was not installed, or a "
     "package that it needs is not found")
+  if(opkit_missing MATCHES "opkit::cuda_ops")
+    string(APPEND opkit_NOT_FOUND_MESSAGE ". opkit::cuda_ops: ${opkit_cuda_ops_WHY_NOT}")
+  endif()
 endif()
