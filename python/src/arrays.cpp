@@ -251,7 +251,11 @@ Tensor FromDLPackObject(PyObject* array, const ArrayName& what, Access access) {
 struct Exported {
   Tensor tensor;
 
+  // Throws BufferError for a stream: the array API standard has none for arrays in host memory.
   nb::object Capsule(nb::kwargs options) const {
+    if (options.contains("stream") && !options["stream"].is_none())
+      throw nb::buffer_error(
+          "the array is in host memory, which has no streams: expected stream=None");
     const bool versioned = options.contains("max_version") && !options["max_version"].is_none();
     if (versioned)
       return Make(ToDLPackVersioned<dlpack::DLManagedTensorVersioned>(tensor),

@@ -2,6 +2,8 @@
 "jax,tvm_ffi"."""
 import gc
 import os
+import sys
+import types
 import weakref
 
 import numpy as np
@@ -171,3 +173,19 @@ def test_an_object_whose_dlpack_fails():
     assert np.array_equal(opkit.ops.Neg(Twice(VALUES)), -VALUES)
     with pytest.raises((TypeError, ValueError), match="capsule|PyCapsule"):
         opkit.ops.Neg(Twice(VALUES))
+
+
+def test_results_have_no_stream(monkeypatch):
+    """The array API standard: on the CPU only stream=None is accepted."""
+    def from_dlpack(exported):
+        for stream in (-1, 0, 1, 2**40):
+            with pytest.raises(BufferError, match="no streams: expected stream=None"):
+                exported.__dlpack__(stream=stream, max_version=(1, 1))
+        assert np.array_equal(np.from_dlpack(exported), -VALUES)
+        return exported.__dlpack__(stream=None)
+
+    library = types.ModuleType("a_library")
+    library.from_dlpack = from_dlpack
+    monkeypatch.setitem(sys.modules, "a_library", library)
+    Array = type("Array", (Fake,), {"__module__": "a_library"})
+    assert "dltensor" in repr(opkit.ops.Neg(Array(VALUES)))
