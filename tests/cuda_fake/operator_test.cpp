@@ -142,6 +142,20 @@ TEST_CASE("an operator without an event keeps its memory until the stream has co
                        Error);
 }
 
+TEST_CASE("an operator without an event that runs again keeps its memory once") {
+  detail::CUDACompletions::Global().WaitUntilIdle();
+  Workspace ws;
+  *ws.CreateTensor("X") = Tensor({4}, DType::kFloat32, kCuda0);
+  ws.GetTensor("X")->mutable_data<float>();
+  auto op = CreateOperator(Scale("X", "Y", 2.f), &ws);
+  op->DisableEvent();
+  fake::Gate gate(CUDAStream::Get(kCuda0, 0).handle());
+  for (int run = 0; run < 2; ++run) op->RunAsync(0);
+  const int64_t kept = ws.GetTensor("X")->storage().use_count();
+  for (int run = 0; run < 100; ++run) op->RunAsync(0);
+  CHECK(ws.GetTensor("X")->storage().use_count() == kept);
+}
+
 TEST_CASE("the operator of a missing device is an error") {
   Workspace ws;
   ws.CreateTensor("X");

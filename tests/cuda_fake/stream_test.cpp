@@ -271,4 +271,20 @@ TEST_CASE("a device guard restores the current device") {
   CHECK(device == 0);
 }
 
+TEST_CASE("a completion that may come later comes by itself, and when a thread waits for all") {
+  auto& completions = detail::CUDACompletions::Global();
+  completions.EnsureServed();
+  std::atomic<int> done{0};
+  const auto push = [&] {
+    auto item = std::make_unique<detail::CUDACompletions::Item>();
+    item->done = [&](cudaError_t) { ++done; };
+    completions.PushLater(std::move(item));
+  };
+  push();
+  fake::Await([&] { return done == 1; });
+  for (int i = 0; i < 3; ++i) push();
+  completions.WaitUntilIdle();
+  CHECK(done == 4);
+}
+
 }  // namespace stream_test

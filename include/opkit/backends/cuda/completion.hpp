@@ -43,13 +43,30 @@ class CUDACompletions {
     ready_.notify_one();
   }
 
+  // Queues an item that need not be processed at once: after kLater, or as soon as a thread waits
+  // until the queue is idle.
+  void PushLater(std::unique_ptr<Item> item) {
+    {
+      std::lock_guard lock(mutex_);
+      if (waiting_ == 0)
+        later_.push_back({std::chrono::steady_clock::now() + kLater, std::move(item)});
+      else
+        queue_.push_back(std::move(item));
+    }
+    ready_.notify_one();
+  }
+
   // Waits until all items have been processed, except the one that this thread is processing. Gives
   // up after five seconds, because an item may wait for a lock that the calling thread holds.
   void WaitUntilIdle() {
     const int own = t_serving ? 1 : 0;
     std::unique_lock lock(mutex_);
+    ++waiting_;
+    for (; !later_.empty(); later_.pop_front()) queue_.push_back(std::move(later_.front().item));
+    ready_.notify_all();
     idle_again_.wait_for(lock, std::chrono::seconds(5),
                          [&] { return queue_.empty() && busy_ == own; });
+    --waiting_;
   }
 
   // Ensures that a thread other than this one serves the queue. Call it before requesting a
@@ -67,7 +84,12 @@ class CUDACompletions {
     t_serving = true;
     std::unique_lock lock(mutex_);
     for (;;) {
-      ready_.wait(lock, [&] { return !queue_.empty(); });
+      for (TakeDue(); queue_.empty(); TakeDue()) {
+        if (later_.empty())
+          ready_.wait(lock);
+        else
+          ready_.wait_until(lock, TimePoint(later_.front().due));  // a copy: the lock is released
+      }
       std::unique_ptr<Item> item = std::move(queue_.front());
       queue_.pop_front();
       --idle_;
@@ -82,11 +104,27 @@ class CUDACompletions {
     }
   }
 
+  // Queues the items whose time has come.
+  void TakeDue() {
+    if (later_.empty()) return;
+    const TimePoint now = std::chrono::steady_clock::now();
+    for (; !later_.empty() && later_.front().due <= now; later_.pop_front())
+      queue_.push_back(std::move(later_.front().item));
+  }
+
+  using TimePoint = std::chrono::steady_clock::time_point;
+  struct Later {
+    TimePoint due;
+    std::unique_ptr<Item> item;
+  };
+  static constexpr std::chrono::milliseconds kLater{1};
   static inline constinit thread_local bool t_serving = false;
 
   std::mutex mutex_;
   std::condition_variable ready_, idle_again_;
   std::deque<std::unique_ptr<Item>> queue_;
+  std::deque<Later> later_;  // in the order of their times
+  int waiting_ = 0;          // threads in WaitUntilIdle
   int idle_ = 0;  // threads that wait for an item, or are about to wait
   int busy_ = 0;  // items that are being processed
   bool started_ = false;

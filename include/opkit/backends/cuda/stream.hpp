@@ -231,14 +231,14 @@ class CUDAStream {
     }
   }
 
-  // Takes `memory` and frees it once the work issued so far is done. Costs almost nothing while
-  // memory that was kept earlier is not yet freed.
+  // Takes `memory` and frees it within about 1 ms after the work issued so far is done. Costs
+  // almost nothing while memory that was kept earlier is not yet freed.
   void Keep(detail::RefCountedList& memory) {
     if (!foreign_) {
       std::lock_guard lock(kept_mutex_);
       if (releasing_) {
-        unmarked_.insert(unmarked_.end(), std::make_move_iterator(memory.begin()),
-                         std::make_move_iterator(memory.end()));
+        for (auto& one : memory)
+          if (!IsLatest(one)) unmarked_.push_back(std::move(one));
         return memory.clear();
       }
     }
@@ -352,6 +352,15 @@ class CUDAStream {
 #endif
     return handle == cudaStreamPerThread;
   }
+  // True if the memory is among the latest that was kept without a mark, as that of operators which
+  // run again, or read what the operator before them wrote. kept_mutex_ must be held.
+  bool IsLatest(const detail::IntrusivePtr<detail::RefCounted>& memory) const {
+    constexpr size_t kLatest = 4;
+    const size_t size = unmarked_.size();
+    for (size_t i = size > kLatest ? size - kLatest : 0; i < size; ++i)
+      if (unmarked_[i] == memory) return true;
+    return false;
+  }
   // Requests a call of Release. `mark` stays valid: only Release removes it from kept_, and at most
   // one Release is under way.
   void ReleaseWhenReached(const detail::CUDAMark& mark) {
@@ -363,31 +372,38 @@ class CUDAStream {
     }
   }
   // Frees the memory whose marks the stream has passed, and requests a notification for the rest.
-  // Does not hold kept_mutex_ during CUDA calls, because the issuing thread must not wait for them.
-  void Release() {
-    for (;;) {
-      std::list<Kept> kept;
-      detail::RefCountedList unmarked;
-      {
-        std::lock_guard lock(kept_mutex_);
-        kept.swap(kept_);
-        unmarked.swap(unmarked_);
-      }
-      if (!unmarked.empty()) MarkKept(kept, unmarked);
-      kept.remove_if([](const Kept& one) { return one.mark.Query() != cudaErrorNotReady; });
-      const detail::CUDAMark* awaited = nullptr;
-      {
-        std::lock_guard lock(kept_mutex_);
-        kept_.splice(kept_.end(), kept);
-        if (!kept_.empty())
-          awaited = &kept_.back().mark;
-        else if (unmarked_.empty())
-          releasing_ = false;
-        else
-          continue;
-      }
-      if (awaited) ReleaseWhenReached(*awaited);
-      return;
+  // Memory without a mark gets one later, and so does memory that is kept soon: a notification takes
+  // three calls of CUDA, whose locks the launches of the issuing thread need too. Does not hold kept_mutex_ during CUDA calls, because
+  // that thread must not wait for them.
+  void Release(bool marks = false) {
+    std::list<Kept> kept;
+    detail::RefCountedList unmarked;
+    {
+      std::lock_guard lock(kept_mutex_);
+      kept.swap(kept_);
+      if (marks) unmarked.swap(unmarked_);
+    }
+    if (!unmarked.empty()) MarkKept(kept, unmarked);
+    kept.remove_if([](const Kept& one) { return one.mark.Query() != cudaErrorNotReady; });
+    const detail::CUDAMark* awaited = nullptr;
+    {
+      std::lock_guard lock(kept_mutex_);
+      kept_.splice(kept_.end(), kept);
+      if (!kept_.empty())
+        awaited = &kept_.back().mark;
+      else if (marks && unmarked_.empty())
+        return static_cast<void>(releasing_ = false);
+    }
+    awaited ? ReleaseWhenReached(*awaited) : ReleaseLater();
+  }
+  void ReleaseLater() {
+    try {
+      auto item = std::make_unique<detail::CUDACompletions::Item>();
+      item->done = [this](cudaError_t) { Release(/*marks=*/true); };
+      detail::CUDACompletions::Global().PushLater(std::move(item));
+    } catch (...) {  // as in ReleaseWhenReached
+      std::lock_guard lock(kept_mutex_);
+      releasing_ = false;
     }
   }
   // Adds a mark for memory that was kept without one. If the device accepts no more work, frees the

@@ -338,6 +338,7 @@ OPKIT_INLINE bool OperatorBase::RunOnDevice() {
 }
 OPKIT_INLINE void OperatorBase::TouchedStorages(detail::RefCountedList& out) const {
   out.clear();
+  out.reserve(inputs_.size() + outputs_.size());
   for (const auto* blobs : {&inputs_, &outputs_})
     for (const Blob* blob : *blobs)
       if (blob && blob->IsType<Tensor>() && blob->Get<Tensor>().storage())
