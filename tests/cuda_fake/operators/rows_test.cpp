@@ -361,13 +361,28 @@ TEST_CASE("losses and their gradients") {
                  "does not compute the gradient of the weights"));
 }
 
-TEST_CASE("TopK of many elements is left to a sort") {
+TEST_CASE("TopK of many elements sorts the rows") {
+  Tensor ties({3, 100}, DType::kFloat32);
+  for (int i = 0; i < 300; ++i)
+    ties.mutable_data<float>()[i] = i % 41 == 0 ? kNan : static_cast<float>(i * 7 % 13);
+  for (const int largest : {0, 1}) {
+    Compare("TopK", {ties, List({65})}, {{"largest", largest}}, 2);
+    Compare("TopK", {ties, List({100})}, {{"largest", largest}}, 2);
+    Compare("TopK", {Random({2, 128, 3}, 1), List({128})}, {{"largest", largest}, {"axis", 1}}, 2);
+    Compare("TopK", {Random({2, 5000}, 2), List({3000})}, {{"largest", largest}}, 2);
+  }
+  Compare("TopK", {Random({300}, 3, DType::kFloat64), List({200})}, {}, 2);
+  Compare("TopK", {As(DType::kBFloat16, Random({2, 70}, 4)), List({70})}, {}, 2);
+  std::vector<int64_t> wide(70);
+  for (int64_t i = 0; i < 70; ++i) wide[static_cast<size_t>(i)] = INT64_MAX - i * 37 % 70;
+  Compare("TopK", {Vector<int64_t>(wide), List({66})}, {{"largest", 0}}, 2);
+
   const Tensor k = List({65});
-  CHECK(Contains(
-      WhyDeclined<CUDATopKOperator>(OperatorDef("TopK", {"X", "K"}, {"V", "I"}),
-                                    {{DType::kFloat32, Shape{100}}, TensorInfo::OfConstant(k)},
-                                    {{DType::kFloat32, Shape{65}}, {DType::kInt64, Shape{65}}}),
-      "at most 64 elements of a row, and K is 65"));
+  const auto configs = CUDATopKOperator::Propose(
+      {OperatorDef("TopK", {"X", "K"}, {"V", "I"}),
+       std::vector<TensorInfo>{{DType::kFloat32, Shape{2, 100}}, TensorInfo::OfConstant(k)},
+       std::vector<TensorInfo>{{DType::kFloat32, Shape{2, 65}}, {DType::kInt64, Shape{2, 65}}}});
+  CHECK(configs[0].scratch_bytes == 2 * 128 * 16);
 }
 
 }  // namespace rows_test

@@ -2,7 +2,7 @@
 #ifndef OPKIT_BACKENDS_CUDA_OPS_ROWS_ORDER_HPP_
 #define OPKIT_BACKENDS_CUDA_OPS_ROWS_ORDER_HPP_
 
-#include "opkit/backends/cuda/ops/cuda_operator.hpp"
+#include "opkit/backends/cuda/ops/rows/row_sort.hpp"
 #include "opkit/ops/math/arg.hpp"
 #include "opkit/ops/support/elementwise.hpp"
 #include "opkit/ops/topk.hpp"
@@ -87,6 +87,36 @@ struct CUDATopKLoop {
     }
   }
 };
+// The elements of all rows for a sort. Behind the end of a row there is no element.
+template <class T>
+struct CUDATopKLoad {
+  const T* x;
+  RowElement<ComputeType<T>>* elements;
+  AxisSplit from;
+  int64_t extent;  // of a row of `elements`
+  OPKIT_DEVICE void operator()(int64_t i) const {
+    const int64_t row = i / extent, place = i % extent;
+    elements[i] = {{}, -1};
+    if (place < from.extent)
+      elements[i] = {static_cast<ComputeType<T>>(x[from.Begin(row) + place * from.inner]), place};
+  }
+};
+// Copies the first elements of sorted rows.
+template <class T>
+struct CUDATopKStore {
+  const RowElement<ComputeType<T>>* elements;
+  T* values;
+  int64_t* places;
+  AxisSplit to;
+  int64_t extent;
+  OPKIT_DEVICE void operator()(int64_t i) const {
+    const int64_t row = i / to.extent, k = i % to.extent;
+    const auto& found = elements[row * extent + k];
+    const int64_t at = to.Begin(row) + k * to.inner;
+    values[at] = static_cast<T>(found.value);
+    places[at] = found.place;
+  }
+};
 
 }  // namespace detail
 
@@ -114,18 +144,20 @@ class CUDAArgOperator final : public AxisOperatorOn<CUDAContext> {
   const bool last_ = GetSingleArgument<int64_t>("select_last_index") != 0;
 };
 
+// A few elements are taken one after the other. For more elements the rows are sorted.
 class CUDATopKOperator final : public AxisOperatorOn<CUDAContext> {
  public:
   using AxisOperatorOn<CUDAContext>::AxisOperatorOn;
-  // Declines a large K, for which a sort takes less time.
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    constexpr int64_t kMostElements = 64;
     RequireTypes<CUDAOrderTypes>(query);
-    const auto& k = query.inputs[1].constant;
-    if (k && k->numel() == 1 && IntegersOf(*k)[0] > kMostElements)
-      throw UnsupportedOperatorFeature(StrCat("it finds at most ", kMostElements,
-                                              " elements of a row, and K is ", IntegersOf(*k)[0]));
-    return {KernelConfig()};
+    KernelConfig config;
+    const SymbolicShape &x = query.inputs[0].shape, &values = query.outputs[0].shape;
+    if (x.is_known() && values.is_known()) {
+      const int axis = NormalizeAxis(query.def.args().Get<int64_t>("axis", -1), x.rank(), "TopK");
+      const AxisSplit from(x.ToShape(), axis);
+      if (values.ToShape()[axis] > kMostTaken) config.scratch_bytes = SortBytes(from);
+    }
+    return {std::move(config)};
   }
 
   bool RunOnDevice() override {
@@ -136,14 +168,33 @@ class CUDATopKOperator final : public AxisOperatorOn<CUDAContext> {
     const AxisSplit from(x.shape(), axis), to(values->shape(), axis);
     if (values->numel() == 0) return true;
     return Visit<CUDAOrderTypes>([&]<class T>() {
-      ParallelForTeams(
-          context_, from.rows(), from.extent,
-          detail::CUDATopKLoop<T>{x.data<T>(), values->mutable_data<T>(),
-                                  places->mutable_data<int64_t>(), from, to, largest_});
+      const T* in = x.data<T>();
+      T* best = values->mutable_data<T>();
+      int64_t* where = places->mutable_data<int64_t>();
+      if (to.extent <= kMostTaken)
+        return ParallelForTeams(context_, from.rows(), from.extent,
+                                detail::CUDATopKLoop<T>{in, best, where, from, to, largest_});
+      using Element = detail::RowElement<detail::ComputeType<T>>;
+      auto* elements = static_cast<Element*>(Scratch(SortBytes(from)));
+      const int64_t extent = detail::SortedExtent(from.extent);
+      ParallelFor(context_, from.rows() * extent,
+                  detail::CUDATopKLoad<T>{in, elements, from, extent});
+      detail::SortRows(context_, elements, from.rows(), extent,
+                       detail::RowOrder<true, detail::ComputeType<T>>{largest_, false});
+      ParallelFor(context_, values->numel(),
+                  detail::CUDATopKStore<T>{elements, best, where, to, extent});
     });
   }
 
  private:
+  static constexpr int64_t kMostTaken = 64;
+
+  static int64_t SortBytes(const AxisSplit& from) {
+    static_assert(sizeof(detail::RowElement<double>) == sizeof(detail::RowElement<float>));
+    return from.rows() * detail::SortedExtent(from.extent) *
+           static_cast<int64_t>(sizeof(detail::RowElement<double>));
+  }
+
   const bool largest_ = GetSingleArgument<int64_t>("largest") != 0;
 };
 
