@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <latch>
+
 #include "fake_runtime.hpp"
 #include "opkit/backends/cuda/context.hpp"
 
@@ -281,6 +283,28 @@ TEST_CASE("after a wait for an event its memory is released") {
   context.Record(event);
   event.Finish();
   CHECK(Released(memory));
+}
+
+TEST_CASE("an event completes after its memory is freed, whichever thread finds it reached first") {
+  struct Held final : detail::RefCounted {
+    Held(std::latch& begun, std::latch& go_on) : freed(begun), open(go_on) {}
+    ~Held() override { freed.count_down(), open.wait(); }
+    std::latch &freed, &open;
+  };
+  std::latch freed(1), open(1);
+  CUDAContext context = ContextOn(0);
+  Event event(kCuda0);
+  event.state()->retained.push_back(detail::MakeIntrusive<Held>(freed, open));
+  context.Record(event);
+  std::atomic<bool> called{false};
+  event.SetCallback([&] { called = true; });
+  freed.wait();  // a thread of opkit frees the memory
+  CHECK(event.Query() == EventStatus::kScheduled);
+  CHECK_FALSE(event.state()->WaitBriefly(std::chrono::milliseconds(1)));
+  CHECK(!called);
+  open.count_down();
+  event.Finish();
+  fake::Await([&] { return called.load(); });
 }
 
 TEST_CASE("waiting for many events without recording one keeps only those still open") {

@@ -95,17 +95,4 @@ TEST_CASE("a pool that is made after its device was connected is accessible, too
   REQUIRE(cudaMemPoolDestroy(pool) == cudaSuccess);
 }
 
-TEST_CASE("a guard makes the previous device current again only if that has a context") {
-  int device = -1;
-  fake::ForgetContexts();
-  REQUIRE(cudaSetDevice(2) == cudaSuccess);
-  { const CUDADeviceGuard guard(1); }
-  CHECK((cudaGetDevice(&device) == cudaSuccess && device == 2));
-  fake::ForgetContexts();
-  { const CUDADeviceGuard guard(1); }
-  CHECK((cudaGetDevice(&device) == cudaSuccess && device == 1));
-  CHECK(fake::Contexts() == std::vector<int>{1});
-  REQUIRE(cudaSetDevice(0) == cudaSuccess);
-}
-
 }  // namespace peer_test

@@ -424,6 +424,40 @@ TEST_CASE("a launch that fails fails the run") {
   CHECK(OnHost(executor.output("y")) == Y({1, 2}, {1, 2}));
 }
 
+TEST_CASE("a launch in flight is cancelled, keeps its memory, and the next runs are right") {
+  // The second plan has no arena.
+  for (const Graph& graph : {Branches(), OneNode(Axpy("x", "x", "y", 16))}) {
+    Executor executor(Compile(graph, {.threads = 1}));
+    const bool has_w = graph.inputs().size() == 2;
+    Tensor x = OnCuda({1, 2});
+    const Tensor w = OnCuda({1, 2});
+    executor.Bind("x", x);
+    if (has_w) executor.Bind("w", w);
+    for (int run = 0; run < 3; ++run) executor.Run();
+    auto hold = std::make_unique<Hold>();
+    const Counts counts;
+    const Event done = executor.RunAsync();
+    fake::Await([&] { return counts.launched() >= 1; });
+    CHECK(done.Query() == EventStatus::kScheduled);
+    executor.Cancel();
+    CHECK_THROWS_WITH_AS(done.Finish(), doctest::Contains("cancelled"), Error);
+    executor.Bind("x", Tensor());
+    CHECK(x.storage().use_count() > 1);  // the device may still read it
+    hold.reset();
+    executor.Bind("x", x);
+    const Counts after;
+    for (int run = 0; run < 3; ++run) {
+      executor.Run();
+      const Floats y = has_w ? Y({1, 2}, {1, 2}) : Floats{17, 34};
+      CHECK(OnHost(executor.output("y")) == y);
+    }
+    CHECK(after.launched() == 2);
+    executor.Bind("x", Tensor());
+    executor.Run(std::vector<NamedTensor>{{"x", w}});
+    fake::Await([&] { return x.storage().use_count() == 1; });
+  }
+}
+
 TEST_CASE("a deadline ends a run whose launch is held up") {
   Executor executor(Compile(Branches(), {.threads = 1}));
   const Tensor x = OnCuda({1, 2});

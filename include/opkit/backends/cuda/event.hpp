@@ -52,7 +52,7 @@ class CUDAEventState final : public EventState {
       std::lock_guard lock(mark_mutex_);
       stream_ = &stream;
       mark_ = std::move(mark);
-      requested_ = false;
+      requested_ = drained_ = false;
     }
     if (!Schedule() || wanted_.load()) RequestNotification();
   }
@@ -86,7 +86,10 @@ class CUDAEventState final : public EventState {
                                           cudaError_t reached) { self->Reached(reached); });
   }
 
-  void Passed() override { Reached(cudaSuccess); }
+  void Passed() override {
+    Drain(cudaSuccess);
+    Complete(nullptr);
+  }
 
   bool WaitBriefly(Timeout timeout) override {
     const int64_t deadline = timeout.DeadlineNs(), end = MonotonicNs() + kPolledNs;
@@ -108,7 +111,7 @@ class CUDAEventState final : public EventState {
       stream_ = nullptr;
       mark_ = {};
       begin_ = {};
-      requested_ = false;
+      requested_ = drained_ = false;
     }
     wanted_ = false;
     return EventState::Reuse();
@@ -145,20 +148,27 @@ class CUDAEventState final : public EventState {
     std::lock_guard lock(mark_mutex_);
     return static_cast<bool>(begin_);
   }
+  // Frees the memory and then completes the event, so that a waiting thread finds the memory freed.
+  // The notification and a poll may come at once: one of the two threads does both.
   void Reached(cudaError_t reached) {
-    RefCountedList drained;
-    {
-      // The lock also prevents other threads from completing the event before the profile has its
-      // times.
-      std::lock_guard lock(mark_mutex_);
-      drained.swap(retained);
-      if (begin_) TellTimes(reached, std::exchange(begin_, {}));
-    }
-    drained.clear();  // before the event completes, so that a waiting thread finds the memory freed
+    if (!Drain(reached)) return;
     if (reached == cudaSuccess)
       Complete(nullptr);
     else
       Complete(std::make_exception_ptr(CUDAError(reached, "work on the device")));
+  }
+
+  // Frees the memory and gives the profile its times. Returns false, without effect, if a thread
+  // has begun this before.
+  bool Drain(cudaError_t reached) {
+    RefCountedList memory;
+    {
+      std::lock_guard lock(mark_mutex_);
+      if (std::exchange(drained_, true)) return false;
+      memory.swap(retained);
+      if (begin_) TellTimes(reached, std::exchange(begin_, {}));
+    }
+    return true;
   }
 
   OPKIT_COLD void TellTimes(cudaError_t reached, const CUDAMark& begin) noexcept {
@@ -173,6 +183,7 @@ class CUDAEventState final : public EventState {
   CUDAMark mark_;
   CUDAMark begin_;          // the begin of the run, if a profile times it
   bool requested_ = false;  // true once a notification is requested for this mark
+  bool drained_ = false;    // true once a thread has taken `retained`
   std::atomic<bool> wanted_{false};
 };
 
