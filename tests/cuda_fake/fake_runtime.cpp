@@ -691,7 +691,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  ENTER_STREAM();
+  const cudaError_t failure = EnterContext(__func__);  // the capture ends all the same
   CUstream_st& found = FIND(stream);
   std::lock_guard lock(capture_mutex());
   const std::shared_ptr<Capture> capture = found.capture;
@@ -715,6 +715,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   for (CUstream_st* captured : capture->streams) captured->capture = nullptr;
   std::erase(captures().all, capture);
   --t_captures;
+  if (failure != cudaSuccess) return failure;
   if (!capture->valid) return Return(cudaErrorStreamCaptureInvalidated);
   if (!joined) return Return(cudaErrorStreamCaptureUnjoined);
   *graph = new CUgraph_st(*capture->graph);

@@ -83,6 +83,29 @@ TEST_CASE(
   fake::Await([&] { return fake::DeviceOf(data) == -1; });
 }
 
+TEST_CASE("a device that fails during a recording fails it, also if memory is freed at its end") {
+  Storage memory = AllocateStorage(kCuda0, 64);
+  CHECK_THROWS_WITH_AS(Record(1,
+                              [&](WorkRecorder&) {
+                                memory = {};
+                                fake::FailDevice(cudaErrorIllegalAddress);
+                              }),
+                       doctest::Contains("an illegal memory access"), Error);
+  fake::FailDevice(cudaSuccess);
+  LaunchAndWait(*Record(1, [](WorkRecorder&) {}));
+}
+
+TEST_CASE("a recording inside of another one is refused, and the outer one goes on") {
+  std::string ran;
+  const auto work = Record(2, [&](WorkRecorder&) {
+    CHECK_THROWS_WITH_AS(Record(1, [](WorkRecorder&) {}),
+                         doctest::Contains("cannot begin inside of another recording"), Error);
+    fake::Enqueue(CUDAStream::Get(kCuda0, 1).handle(), [&] { ran += 'a'; });
+  });
+  LaunchAndWait(*work);
+  CHECK(ran == "a");
+}
+
 TEST_CASE("a call that CUDA cannot capture fails the recording, also if its error is ignored") {
   for (const bool ignores : {false, true})
     CHECK_THROWS_WITH_AS(

@@ -13,7 +13,7 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// The work repeats with the addresses and numbers that it was recorded with. Not synchronised.
+// Each launch has the addresses and numbers with which the work was recorded. Not synchronised.
 class RecordedWork : public detail::RefCounted {
  public:
   // A copy within the device's memory.
@@ -43,10 +43,11 @@ class WorkRecorder {
   ~WorkRecorder() = default;
 };
 
-// Calls issue(recorder) once and returns what it has issued. Meanwhile the contexts of this thread
-// issue their work for `device` on the recorder's streams, with the ids from 0 to `streams` - 1; no
-// work runs. Throws the errors of `issue`, and kUnsupported for work that cannot be repeated, such
-// as an allocation on the device.
+// Calls issue(recorder) once and returns the work that it has issued. During the call the contexts
+// of this thread issue their work for `device` on the recorder's streams, which have the ids from 0
+// to `streams` - 1, and the device does not run it. Throws the errors of `issue`, and kUnsupported
+// for work that cannot be repeated, such as an allocation on the device, or inside of another
+// recording.
 using RecordFunction = detail::IntrusivePtr<RecordedWork> (*)(
     Device device, int streams, FunctionRef<void(WorkRecorder& recorder)> issue);
 

@@ -54,10 +54,11 @@ class CUDAAllocator final : public Allocator {
     if (device.pool) OPKIT_CUDA_CHECK(cudaMemPoolTrimTo(device.pool, 0));
     return TryAllocate(device, bytes);
   }
-  void DoDeallocate(void* data, int64_t) noexcept override {
+  void DoDeallocate(void* data, int64_t bytes) noexcept override {
     try {
       if (detail::t_cuda_recording) [[unlikely]]
-        detail::t_cuda_recording->after.emplace_back([this, data] { Free(data); });
+        detail::t_cuda_recording->after.emplace_back(
+            [this, data, bytes] { DoDeallocate(data, bytes); });
       else
         Free(data);
     } catch (...) {  // CUDA frees nothing after a kernel's failure or at the end of the process

@@ -11,10 +11,10 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// A CUDA graph, ready for launches.
+// A CUDA graph that can be launched.
 class CUDAGraphWork final : public RecordedWork {
  public:
-  // Takes the executable graph, and the objects that its host functions use.
+  // Owns the executable graph from now on. `kept` are the objects that its host functions use.
   CUDAGraphWork(Device device, cudaGraphExec_t executable, RefCountedList kept)
       : device_(device), executable_(executable), kept_(std::move(kept)) {}
   ~CUDAGraphWork() override {
@@ -52,7 +52,7 @@ class CUDAGraphWork final : public RecordedWork {
     if (status == cudaSuccess)
       status = launched_on_->is_foreign() ? mark_.Synchronize()  // the stream may be gone
                                           : cudaStreamSynchronize(launched_on_->handle());
-    if (status != cudaSuccess) cudaGetLastError();  // the event of the launch has it
+    if (status != cudaSuccess) cudaGetLastError();  // the event of the launch fails with it
   }
 
  private:
@@ -66,11 +66,11 @@ class CUDAGraphWork final : public RecordedWork {
   const cudaGraphExec_t executable_;
   const RefCountedList kept_;
   CUDAStream* launched_on_ = nullptr;
-  CUDAMark mark_;  // of the latest launch, on a foreign stream, which its owner may destroy
+  CUDAMark mark_;  // behind the latest launch, if that was on a foreign stream
 };
 
-// Captures the work that this thread issues, from Begin to Take or to the destruction. It captures
-// streams of its own, on which other threads issue nothing.
+// A recording of the calling thread's work. It captures streams that only this thread uses
+// meanwhile, from Begin to Take, or to the destructor if an exception skips Take.
 class CUDARecording final : public WorkRecorder {
  public:
   CUDARecording(Device device, int streams)
@@ -91,9 +91,11 @@ class CUDARecording final : public WorkRecorder {
   }
 
   void Begin() {
+    if (t_cuda_recording)
+      Throw(ErrorCode::kUnsupported, "a recording cannot begin inside of another recording");
     MakeCUDADeviceCurrent(state_.device.index);
     for (CUDAStream* stream : state_.streams) stream->MakeSlots();
-    // Other threads may allocate meanwhile; this thread must not.
+    // In this mode CUDA lets other threads allocate during the capture, but not this thread.
     OPKIT_CUDA_CHECK(cudaStreamBeginCapture(HandleOf(0), cudaStreamCaptureModeThreadLocal));
     t_cuda_recording = &state_;
     const int begin = Mark(0);
@@ -107,7 +109,7 @@ class CUDARecording final : public WorkRecorder {
   void Wait(int stream, int mark) override {
     OPKIT_CUDA_CHECK(cudaStreamWaitEvent(HandleOf(stream), marks_[Index(mark)], 0));
   }
-  // Ends the capture and returns its work.
+  // Ends the capture and returns its work, which includes the work of all streams.
   IntrusivePtr<RecordedWork> Take() {
     CheckCUDALaunches();
     for (int id = 1; id < streams(); ++id) Wait(0, Mark(id));
@@ -130,7 +132,7 @@ class CUDARecording final : public WorkRecorder {
     cudaGraph_t handle = nullptr;
     cudaError_t status = cudaSuccess;
   };
-  // Streams that no recording captures now. Streams are never destroyed.
+  // The streams of recordings that have ended, for the next ones. Streams are never destroyed.
   struct IdleStreams {
     std::mutex mutex;
     std::map<int, std::vector<CUDAStream*>> by_device;
@@ -155,7 +157,7 @@ class CUDARecording final : public WorkRecorder {
 
   int streams() const { return static_cast<int>(state_.streams.size()); }
   cudaStream_t HandleOf(int id) const { return state_.streams[Index(id)]->handle(); }
-  // Ends the capture, if it has begun and not ended, and does what had to wait for its end.
+  // Ends the capture, if it has begun and has not ended yet. Then calls what waits for its end.
   void Stop(Graph& graph) {
     if (t_cuda_recording != &state_) return;
     graph.status = cudaStreamEndCapture(HandleOf(0), &graph.handle);
@@ -167,7 +169,7 @@ class CUDARecording final : public WorkRecorder {
 
   CUDARecordingState state_;
   CUDAEventPool& events_;
-  CUDAStream* const current_;  // the thread's current stream before
+  CUDAStream* const current_;  // the thread's current stream before the recording
   std::vector<cudaEvent_t> marks_;
 };
 

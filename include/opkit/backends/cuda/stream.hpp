@@ -54,7 +54,7 @@ inline constinit thread_local CUDAThreadStreams* t_cuda_streams = nullptr;
 struct CUDARecordingState {
   Device device;
   std::vector<CUDAStream*> streams;           // by id; each is being captured
-  std::vector<UniqueFunction<void()>> after;  // what must not happen during the capture
+  std::vector<UniqueFunction<void()>> after;  // what waits for the capture's end; must not throw
   RefCountedList kept;                        // objects that the recorded work uses
 };
 inline constinit thread_local CUDARecordingState* t_cuda_recording = nullptr;
