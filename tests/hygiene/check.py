@@ -26,10 +26,11 @@ ROWS = [
     ["op"],
     ["graph"],
     ["plugin", "ops", "report", "compat"],
+    ["cluster"],
     ["backends", "interop", "export"],
 ]
 ROW_OF = {folder: row for row, folders in enumerate(ROWS) for folder in folders}
-THIRD_PARTY_ROW = 8
+THIRD_PARTY_ROW = 9
 # The umbrellas, by tier, and the folders and headers that each must not include, because a program pays
 # for all that it includes. Includes under a condition do not count, except for definitions.
 UMBRELLAS = {

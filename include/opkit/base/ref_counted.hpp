@@ -51,6 +51,19 @@ class IntrusivePtr {
   }
   ~IntrusivePtr() { Release(); }
 
+  // Returns a handle of an object that may be in its destructor: null if it is. The caller must
+  // prevent the end of that destructor, for instance by a lock that the destructor takes. Relaxed:
+  // another handle exists if the count is not 0, and keeps the object alive.
+  static IntrusivePtr TryShare(T* object) {
+    IntrusivePtr shared;
+    int64_t count = object->count_.load(std::memory_order_relaxed);
+    while (count > 0 &&
+           !object->count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed)) {
+    }
+    if (count > 0) shared.object_ = object;
+    return shared;
+  }
+
   T* get() const { return object_; }
   T* operator->() const { return object_; }
   T& operator*() const { return *object_; }

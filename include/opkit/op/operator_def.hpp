@@ -94,6 +94,9 @@ class OperatorDef {
   }
   // Caffe2's name of Backends().
   OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }
+  // Sets the process that runs the node, from 0, if several processes run the graph together
+  // (PlanOptions::cluster); -1, the default: each process runs it.
+  OperatorDef& Process(int process) { return mutable_fields().process = process, *this; }
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
   // Return the parts that the setters have set, by reference into the definition.
@@ -117,6 +120,7 @@ class OperatorDef {
   bool requires_backends() const {
     return fields().backend_need == kRequired && !fields().backends.empty();
   }
+  int process() const { return fields().process; }
   bool is_gradient_op() const { return fields().is_gradient_op; }
   Arguments& mutable_args() { return mutable_fields().args; }
   std::vector<std::string>& mutable_inputs() { return mutable_fields().inputs; }
@@ -141,6 +145,7 @@ class OperatorDef {
     ::opkit::Device device;
     std::string backends;
     BackendNeed backend_need = kPreferred;
+    int process = -1;
     bool is_gradient_op = false;
     friend bool operator==(const Fields&, const Fields&) = default;
   };

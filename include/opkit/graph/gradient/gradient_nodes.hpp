@@ -100,7 +100,7 @@ class GradientNodes {
           "', which is not registered; include opkit/ops/all.hpp, link opkit::ops, or name another "
           "in GradientOptions::sum_operator");
     const int first = graph_.Producer(list.front().dense);
-    if (first >= 0) sum.Device(graph_.node(first).device());
+    if (first >= 0) sum.Device(graph_.node(first).device()).Process(graph_.node(first).process());
     sum.IsGradientOp(true);
     const bool takes_all = schema->Verify(OperatorDef(sum).Output("all")).empty();
     const std::vector<std::string> parts = sum.inputs();

@@ -225,11 +225,16 @@ class Executor::Impl {
       current_->Run(timeout);
     } catch (...) {
       changed_ = true;  // the bound tensors may have left their blobs
+      TellOtherProcesses(std::current_exception());
       throw;
     }
     FinalizeOutputs();
     has_outputs_ = true;
     observers.Succeeded();
+  }
+  void TellOtherProcesses(const std::exception_ptr& error) const noexcept {
+    const auto& communicator = state().options().cluster.communicator;
+    if (communicator) communicator->RunFailed(error);
   }
   // Ends a run of RunAsync and completes its event.
   void Finish(std::exception_ptr error) {
@@ -247,6 +252,7 @@ class Executor::Impl {
       if (!error) error = std::current_exception();
     }
     self_.StopAllObservers(!error);
+    if (error) TellOtherProcesses(error);
     const Event event = event_;
     run_state_ = RunState::kIdle;  // from here on another thread may destroy this executor
     event.state()->Complete(std::move(error));

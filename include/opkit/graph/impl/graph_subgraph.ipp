@@ -24,9 +24,9 @@ inline bool SameBits(const Attribute& a, const Attribute& b) {
 
 OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
   if (a.type() != b.type() || a.device() != b.device() || a.backends() != b.backends() ||
-      a.requires_backends() != b.requires_backends() || a.is_gradient_op() != b.is_gradient_op() ||
-      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
-      a.args().size() != b.args().size())
+      a.requires_backends() != b.requires_backends() || a.process() != b.process() ||
+      a.is_gradient_op() != b.is_gradient_op() || a.control_inputs() != b.control_inputs() ||
+      a.subgraphs().size() != b.subgraphs().size() || a.args().size() != b.args().size())
     return false;
   for (const NamedAttribute& arg : a.args()) {  // `b` may have the attributes in another order
     const Attribute* other = b.args().Find(arg.name);

@@ -224,44 +224,53 @@ inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options,
   return prepared;
 }
 
-}  // namespace detail
-
-OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
-  const detail::RegistryUse use;
+// Compiles all nodes of the graph for this process.
+inline IntrusivePtr<PlanState> CompileHere(const Graph& graph, const PlanOptions& options) {
+  const RegistryUse use;
   const InvocationScope scope(Invocation::Kind::kPhase,
-                              [] { return detail::SpanNames{InternName("Compile")}; });
-  if (options.schedule.flush_denormals && detail::kFlushDenormalBits == 0)
+                              [] { return SpanNames{InternName("Compile")}; });
+  if (options.schedule.flush_denormals && kFlushDenormalBits == 0)
     Throw(ErrorCode::kUnsupported,
           "PlanOptions::schedule.flush_denormals needs an x86 or ARM64 CPU");
   if (options.memory.release_constants)
-    detail::CheckInputsKnown(graph, "PlanOptions::memory.release_constants", "what is dropped");
+    CheckInputsKnown(graph, "PlanOptions::memory.release_constants", "what is dropped");
   if (options.memory.recompute) {
     if (options.memory.capacity_bytes == 0)
       Throw(ErrorCode::kInvalidArgument,
             "PlanOptions::memory.recompute needs capacity_bytes, the most bytes that the plan may "
             "take");
-    detail::CheckInputsKnown(graph, "PlanOptions::memory.recompute", "other nodes to run again");
+    CheckInputsKnown(graph, "PlanOptions::memory.recompute", "other nodes to run again");
   }
   const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
-  const detail::PreferenceScope preferring(*preferences);
+  const PreferenceScope preferring(*preferences);
   std::shared_ptr<const PartitionReport> report;
-  Graph prepared = detail::PreparedGraph(graph, options, report);
-  auto state = detail::MakeIntrusive<detail::PlanState>(std::move(prepared), options, preferences,
-                                                        std::move(report));
+  Graph prepared = PreparedGraph(graph, options, report);
+  auto state =
+      MakeIntrusive<PlanState>(std::move(prepared), options, preferences, std::move(report));
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
           "the graph has no outputs, and none of its nodes has an effect; call AddOutput for each "
           "value that a run returns");
   if (state->inputs_known()) {
     if (options.memory.recompute)
-      detail::FitByRecomputation(*state);
+      FitByRecomputation(*state);
     else
       state->Specialize(state->inputs(), nullptr);
     if (options.memory.release_constants) state->ReleaseConstants();
   } else {
     state->CheckForAnyShapes();
   }
-  return Plan(std::move(state));
+  return state;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
+  if (detail::ProcessesOf(options.cluster) <= 1) [[likely]]
+    return Plan(detail::CompileHere(graph, options));
+  PlanOptions own = options;
+  const Graph part = detail::g_process_part(graph, own.cluster);
+  return Plan(detail::CompileHere(part, own));
 }
 
 }}  // namespace opkit

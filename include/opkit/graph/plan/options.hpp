@@ -5,6 +5,7 @@
 #include "opkit/engine/schedule/replay_mode.hpp"
 #include "opkit/graph/memory/search_options.hpp"
 #include "opkit/graph/partition/request.hpp"
+#include "opkit/graph/plan/cluster_options.hpp"
 #include "opkit/graph/selection.hpp"
 #include "opkit/op/operator_def.hpp"
 
@@ -131,6 +132,8 @@ struct PlanOptions {
   // the CPU.
   std::vector<Device> devices = {};
   MemoryOptions memory = {};
+  // The part of the graph that this process runs, if several processes run it together.
+  ClusterOptions cluster = {};
   // The number of sets of input shapes that the plan, and each executor, keeps; the least recently
   // used set is dropped.
   int max_shapes = 8;

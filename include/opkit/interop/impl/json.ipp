@@ -96,6 +96,7 @@ class GraphJsonWriter {
     if (def.device() != ::opkit::Device{}) out["device"] = ToJson(def.device());
     if (!def.backends().empty()) out["engine"] = ToJson(def.backends());
     if (def.requires_backends()) out["requires_engine"] = true;
+    if (def.process() >= 0) out["process"] = def.process();
     if (def.is_gradient_op()) out["is_gradient_op"] = true;
     return out;
   }
@@ -162,11 +163,16 @@ class GraphJsonReader {
     const JsonObject item(
         json, path,
         {"type", "name", "library", "inputs", "outputs", "control_inputs", "attributes",
-         "subgraphs", "device", "engine", "requires_engine", "is_gradient_op"});
+         "subgraphs", "device", "engine", "requires_engine", "process", "is_gradient_op"});
     OperatorDef def(item.Read("type", StringFromJson));
     def.Name(item.Read("name", StringFromJson, std::string()));
     def.Backends(item.Read("engine", StringFromJson, std::string()),
                  item.Read("requires_engine", BoolFromJson, false) ? kRequired : kPreferred);
+    const int64_t process = item.Read("process", IntFromJson, int64_t{-1});
+    if (process < -1 || process > INT32_MAX)
+      Throw(ErrorCode::kInvalidArgument, item.PathOf("process"), " is ", process,
+            ", expected the number of a process");
+    def.Process(static_cast<int>(process));
     def.IsGradientOp(item.Read("is_gradient_op", BoolFromJson, false));
     if (const Json* library = item.Find("library"))
       CheckLibrary(def.type(), *library, item.PathOf("library"), path);

@@ -16,6 +16,7 @@ inline std::string NodeLine(const OperatorDef& def) {
   if (!args.empty()) out += " {" + args + "}";
   if (!def.backends().empty())
     out += (def.requires_backends() ? " requires backend " : " backend ") + def.backends();
+  if (def.process() >= 0) out += StrCat(" process ", def.process());
   if (def.is_gradient_op()) out += " gradient";
   for (size_t i = 0; i < def.control_inputs().size(); ++i)
     out += (i ? ", " : " after ") + def.control_inputs()[i];

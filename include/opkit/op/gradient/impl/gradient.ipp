@@ -154,6 +154,7 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
   for (OperatorDef& op : meta.ops) {
     op.IsGradientOp(true);
     if (maker.CopyDeviceOption()) op.Device(def.device());
+    if (op.process() < 0) op.Process(def.process());
     if (maker.CopyEngine()) op.Backends(def.backends());
     if (!maker.CopyArguments()) continue;
     const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());

@@ -1,0 +1,117 @@
+// Communication: one message or collective of a plan, as an operator hands it to a Communicator,
+// which reads and writes its buffers and finishes it later on any thread.
+#ifndef OPKIT_CLUSTER_COMMUNICATION_HPP_
+#define OPKIT_CLUSTER_COMMUNICATION_HPP_
+
+#include <atomic>
+#include <mutex>
+
+#include "opkit/base/unique_function.hpp"
+#include "opkit/core/tensor.hpp"
+#include "opkit/device/event.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// The kinds of communication, with MPI's meaning (MPI 3.1, chapters 3 and 5). A block is `count`
+// elements; n is the number of processes of the group.
+enum class CommunicationKind : uint8_t {
+  kSend,           // sends a block to `process`
+  kReceive,        // receives a block from `process`
+  kAllReduce,      // each process gets the reduction of the blocks of all
+  kReduce,         // the root gets it
+  kBroadcast,      // each process gets the block of the root
+  kAllGather,      // each process gets the n blocks, in the order of the processes
+  kGather,         // the root gets them
+  kReduceScatter,  // each process has n blocks; process i gets the reduction of the i-th blocks
+  kScatter,        // the root has n blocks; process i gets the i-th
+  kAllToAll,       // each process has n blocks; process i gets the i-th block of each
+  kBarrier,        // finishes when all processes have begun it
+};
+std::string_view ToString(CommunicationKind kind);
+
+// How a reduction combines two elements.
+enum class Reduction : uint8_t { kSum, kProduct, kMax, kMin };
+std::string_view ToString(Reduction reduction);
+
+// What is the same in every run of a communication.
+struct CommunicationPlan {
+  CommunicationKind kind = CommunicationKind::kBarrier;
+  Reduction reduction = Reduction::kSum;
+  // The other process of a message, or the root of a collective.
+  int process = -1;
+  // The processes that take part in a collective, ascending; empty: all.
+  std::vector<int> group = {};
+  // A message: its number among the plan's messages. Messages of one channel between two processes
+  // arrive in the order in which they are sent.
+  // A collective: its place in the order in which the processes of the group begin the collectives
+  // of a run, from 0; -1: each process begins its collectives in the order of its calls of Start.
+  int64_t channel = -1;
+  int64_t collectives = 0;  // the number of the group's collectives in a run of the plan
+  // The receiver of a message takes its dtype and shape from the message (Allocate).
+  bool is_dynamic = false;
+};
+
+// A communication that an operator starts in each of its runs. The operator and the communicator
+// own it together: if the operator is destroyed before the communication ends, the communication
+// still owns the memory of its buffers.
+class Communication : public detail::RefCounted {
+ public:
+  // Returns memory for the tensor that a dynamic message brings.
+  using Allocation = UniqueFunction<void*(DType dtype, const Shape& shape)>;
+
+  explicit Communication(CommunicationPlan plan, std::string node, Allocation allocation = {})
+      : plan_(std::move(plan)), node_(std::move(node)), allocation_(std::move(allocation)) {}
+
+  const CommunicationPlan& plan() const { return plan_; }
+  // Returns the node for messages, such as "AllReduce 'mean of W1' (G) -> (S)".
+  const std::string& node() const { return node_; }
+
+  // The buffers of a run, which the operator sets before Start: dense memory of the CPU, null where
+  // the kind does not read or write. `count` is the number of elements of a block.
+  DType dtype = DType::kUndefined;
+  int64_t count = 0;
+  const void* input = nullptr;
+  void* output = nullptr;
+  Shape shape;  // of the sender's tensor, for a dynamic message
+  int64_t bytes() const { return BytesOf(count, dtype); }
+
+  // The operator calls these functions.
+
+  // Keeps the memory of a buffer until the run that begins next ends.
+  void Keep(const Tensor& buffer) { buffers_.push_back(buffer); }
+  // Begins a run. Its end completes `event`, if any. If the run succeeds, its end first calls
+  // `finisher`, which may use nothing but the buffers.
+  void Begin(detail::IntrusivePtr<EventState> event, UniqueFunction<void()> finisher = {});
+  // True from Begin until Finish.
+  bool is_pending() const { return is_pending_.load(std::memory_order_acquire); }
+  // Makes Allocate return null from now on; waits for a call in progress.
+  void Disconnect();
+
+  // The communicator calls these functions.
+
+  // Returns memory for the tensor that a dynamic message brings; null if the operator has gone.
+  void* Allocate(DType arrived, const Shape& arrived_shape);
+  // Ends the run, with success if `error` is null. Releases the buffers first. Called once for each
+  // run, on any thread.
+  void Finish(std::exception_ptr error);
+
+ private:
+  const CommunicationPlan plan_;
+  const std::string node_;
+  std::mutex mutex_;  // guards allocation_
+  Allocation allocation_;
+  std::vector<Tensor> buffers_;
+  detail::IntrusivePtr<EventState> event_;
+  UniqueFunction<void()> finisher_;
+  // Release by Finish, acquire by the operator's next run: the next run sees the members as Finish
+  // left them.
+  std::atomic<bool> is_pending_ = false;
+};
+
+}}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/cluster/impl/communication.ipp"
+#endif
+
+#endif  // OPKIT_CLUSTER_COMMUNICATION_HPP_

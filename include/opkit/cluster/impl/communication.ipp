@@ -1,0 +1,52 @@
+// Definitions of Communication's members.
+#ifndef OPKIT_CLUSTER_IMPL_COMMUNICATION_IPP_
+#define OPKIT_CLUSTER_IMPL_COMMUNICATION_IPP_
+
+#include <utility>
+
+#include "opkit/cluster/communication.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+OPKIT_INLINE std::string_view ToString(CommunicationKind kind) {
+  constexpr std::string_view kNames[] = {"Send",      "Recv",      "AllReduce", "Reduce",
+                                         "Broadcast", "AllGather", "Gather",    "ReduceScatter",
+                                         "Scatter",   "AllToAll",  "Barrier"};
+  return kNames[static_cast<size_t>(kind)];
+}
+OPKIT_INLINE std::string_view ToString(Reduction reduction) {
+  constexpr std::string_view kNames[] = {"sum", "product", "max", "min"};
+  return kNames[static_cast<size_t>(reduction)];
+}
+
+OPKIT_INLINE void Communication::Begin(detail::IntrusivePtr<EventState> event,
+                                       UniqueFunction<void()> finisher) {
+  event_ = std::move(event);
+  finisher_ = std::move(finisher);
+  is_pending_.store(true, std::memory_order_relaxed);  // Start publishes it with the communication
+}
+OPKIT_INLINE void Communication::Disconnect() {
+  const std::lock_guard lock(mutex_);
+  allocation_ = nullptr;
+}
+OPKIT_INLINE void* Communication::Allocate(DType arrived, const Shape& arrived_shape) {
+  const std::lock_guard lock(mutex_);
+  return allocation_ ? allocation_(arrived, arrived_shape) : nullptr;
+}
+OPKIT_INLINE void Communication::Finish(std::exception_ptr error) {
+  try {
+    if (!error && finisher_) finisher_();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  finisher_ = nullptr;
+  buffers_.clear();
+  const detail::IntrusivePtr<EventState> event = std::move(event_);
+  is_pending_.store(false, std::memory_order_release);
+  // A cancelled event has failed already and stays so.
+  if (event) event->Complete(std::move(error));
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_CLUSTER_IMPL_COMMUNICATION_IPP_

@@ -1,0 +1,128 @@
+// Definitions of Communicator's members: the table of communicators, the turns of collectives, and
+// the end of a broken communicator.
+#ifndef OPKIT_CLUSTER_IMPL_COMMUNICATOR_IPP_
+#define OPKIT_CLUSTER_IMPL_COMMUNICATOR_IPP_
+
+#include <utility>
+
+#include "opkit/base/error.hpp"
+#include "opkit/cluster/communicator.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// The communicators of the program, by number.
+struct CommunicatorTable {
+  std::mutex mutex;
+  int64_t last = 0;
+  std::map<int64_t, Communicator*> all;
+};
+OPKIT_IMAGE_LOCAL inline CommunicatorTable& Communicators() {
+  static auto* table = new CommunicatorTable;  // communicators may be static objects
+  return *table;
+}
+inline int64_t AddCommunicator(Communicator* communicator) {
+  CommunicatorTable& table = Communicators();
+  const std::lock_guard lock(table.mutex);
+  table.all.emplace(++table.last, communicator);
+  return table.last;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Communicator::Communicator() : number_(detail::AddCommunicator(this)) {}
+OPKIT_INLINE Communicator::~Communicator() {
+  detail::CommunicatorTable& table = detail::Communicators();
+  const std::lock_guard lock(table.mutex);
+  table.all.erase(number_);
+}
+OPKIT_INLINE CommunicatorPtr Communicator::Find(int64_t number) {
+  detail::CommunicatorTable& table = detail::Communicators();
+  const std::lock_guard lock(table.mutex);
+  const auto found = table.all.find(number);
+  return found == table.all.end() ? CommunicatorPtr() : CommunicatorPtr::TryShare(found->second);
+}
+
+OPKIT_INLINE std::exception_ptr Communicator::BrokenError() const {
+  return std::make_exception_ptr(Error(ErrorCode::kCancelled, broken_));
+}
+OPKIT_INLINE std::string Communicator::broken() const {
+  const std::lock_guard lock(mutex_);
+  return broken_;
+}
+
+OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>& communication) {
+  const CommunicationPlan& plan = communication->plan();
+  std::vector<int> group = plan.group;
+  for (int i = 0; plan.group.empty() && i < processes(); ++i) group.push_back(i);
+  const bool is_message =
+      plan.kind == CommunicationKind::kSend || plan.kind == CommunicationKind::kReceive;
+  std::unique_lock lock(mutex_);
+  if (!broken_.empty()) std::rethrow_exception(BrokenError());
+  if (is_message) {
+    lock.unlock();
+    return DoStart(communication, group);
+  }
+  Turns& turns = turns_[group];
+  const int64_t turn = plan.channel < 0
+                           ? turns.last++
+                           : turns.runs[plan.channel]++ * plan.collectives + plan.channel;
+  turns.waiting.emplace(turn, communication);
+  // One thread at a time starts the collectives of a group, so that they keep their order. A
+  // collective that ends at once may start the next one inside this loop.
+  if (turns.is_starting) return;
+  turns.is_starting = true;
+  while (!turns.waiting.empty() && turns.waiting.begin()->first == turns.next) {
+    const auto next = turns.waiting.extract(turns.waiting.begin()).mapped();
+    ++turns.next;
+    if (!broken_.empty()) {
+      const std::exception_ptr error = BrokenError();
+      lock.unlock();
+      next->Finish(error);
+    } else {
+      lock.unlock();
+      try {
+        DoStart(next, group);
+      } catch (...) {
+        next->Finish(std::current_exception());
+      }
+    }
+    lock.lock();
+  }
+  turns.is_starting = false;
+}
+
+OPKIT_INLINE bool Communicator::SetBroken(const std::string& reason) noexcept {
+  std::vector<detail::IntrusivePtr<Communication>> waiting;
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!broken_.empty()) return false;
+    broken_ = reason;
+    error = BrokenError();
+    for (auto& [group, turns] : turns_) {
+      for (auto& [turn, communication] : turns.waiting) waiting.push_back(communication);
+      turns.waiting.clear();
+    }
+  }
+  for (const auto& communication : waiting) communication->Finish(error);
+  FailPending(error);
+  return true;
+}
+OPKIT_INLINE void Communicator::Break(const std::string& reason) noexcept {
+  const std::string text = StrCat("process ", process(), " ended the run: ", reason);
+  if (SetBroken(text)) TellBroken(text);
+}
+OPKIT_INLINE void Communicator::RunFailed(const std::exception_ptr& error) noexcept {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& failure) {
+    Break(failure.what());
+  } catch (...) {
+    Break("an operator threw an unknown exception");
+  }
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_CLUSTER_IMPL_COMMUNICATOR_IPP_

@@ -1,0 +1,412 @@
+// Definitions of LocalCluster: a group in the memory of the program, and its communicators.
+#ifndef OPKIT_CLUSTER_IMPL_LOCAL_IPP_
+#define OPKIT_CLUSTER_IMPL_LOCAL_IPP_
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "opkit/base/algorithm.hpp"
+#include "opkit/base/error.hpp"
+#include "opkit/base/index.hpp"
+#include "opkit/cluster/local.hpp"
+#include "opkit/cluster/reduce.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+using CommunicationPtr = IntrusivePtr<Communication>;
+
+class LocalCommunicator;
+
+// The state that the communicators of one group share. Messages and collectives wait here until all
+// of their processes have come; the last one copies and reduces.
+class LocalGroup final : public RefCounted {
+ public:
+  explicit LocalGroup(int processes)
+      : children_(Index(processes)),
+        members_(Index(processes), nullptr),
+        has_left_(Index(processes)),
+        texts_(Index(processes)) {}
+
+  int processes() const { return static_cast<int>(members_.size()); }
+  void Join(int process, LocalCommunicator* member) {
+    const std::lock_guard lock(mutex_);
+    members_[Index(process)] = member;
+  }
+  void Leave(int process);
+  // Returns the group of the n-th communicator that each process duplicates from this one.
+  IntrusivePtr<LocalGroup> Child(int process);
+  std::vector<std::string> Exchange(int process, const std::string& text,
+                                    FunctionRef<void()> check_broken);
+  void Send(int process, CommunicationPtr communication);
+  void Receive(int process, CommunicationPtr communication);
+  void Collect(int process, CommunicationPtr communication, const std::vector<int>& group);
+  void TellBroken(int process, const std::string& reason) noexcept;
+  // Removes the communications of a process and ends them.
+  void FailPending(int process, const std::exception_ptr& error) noexcept;
+
+ private:
+  // A message's sender, receiver and channel.
+  struct Way {
+    int from, to;
+    int64_t channel;
+    friend auto operator<=>(const Way&, const Way&) = default;
+  };
+  struct Messages {
+    std::deque<CommunicationPtr> sends, receives;
+  };
+  // The processes of a group that have come to a collective.
+  struct Meeting {
+    std::vector<std::pair<int, CommunicationPtr>> members;  // by process
+  };
+  struct Collectives {
+    std::map<int, int64_t> begun;  // for each process, the collectives that it has begun
+    std::map<int64_t, Meeting> open;
+  };
+
+  // Throws if a process, which a communication needs, has left the group.
+  void CheckPresent(int process) const {
+    if (has_left_[Index(process)]) std::rethrow_exception(LeftError(process));
+  }
+  static std::exception_ptr LeftError(int process) {
+    return std::make_exception_ptr(
+        Error(ErrorCode::kCancelled,
+              StrCat("process ", process, " has left: it has destroyed its communicator")));
+  }
+  static void Deliver(const CommunicationPtr& send, const CommunicationPtr& receive);
+  static void Meet(const std::vector<CommunicationPtr>& members, const std::vector<int>& group);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<size_t> children_;  // for each process, the children that it has taken
+  std::vector<IntrusivePtr<LocalGroup>> all_children_;
+  std::vector<LocalCommunicator*> members_;  // null: not yet there, or gone
+  std::vector<char> has_left_;               // for each process
+  std::map<Way, Messages> messages_;
+  std::map<std::vector<int>, Collectives> collectives_;
+  // Exchange: the texts of the round, the processes that came and that left.
+  std::vector<std::string> texts_;
+  int came_ = 0, left_ = 0;
+};
+
+class LocalCommunicator final : public Communicator {
+ public:
+  LocalCommunicator(IntrusivePtr<LocalGroup> group, int process)
+      : group_(std::move(group)), process_(process) {
+    group_->Join(process, this);
+  }
+  ~LocalCommunicator() override { group_->Leave(process_); }
+
+  int process() const override { return process_; }
+  int processes() const override { return group_->processes(); }
+  std::string_view backend() const override { return "local"; }
+  CommunicatorPtr Duplicate() override {
+    return CommunicatorPtr(new LocalCommunicator(group_->Child(process_), process_));
+  }
+  std::vector<std::string> Exchange(const std::string& text) override {
+    return group_->Exchange(process_, text, [this] {
+      if (std::string reason = broken(); !reason.empty()) Throw(ErrorCode::kCancelled, reason);
+    });
+  }
+  // Called by the group, for a process that failed.
+  void Told(const std::string& reason) noexcept { SetBroken(reason); }
+
+ private:
+  void DoStart(CommunicationPtr communication, const std::vector<int>& group) override {
+    switch (communication->plan().kind) {
+      case CommunicationKind::kSend:
+        return group_->Send(process_, std::move(communication));
+      case CommunicationKind::kReceive:
+        return group_->Receive(process_, std::move(communication));
+      default:
+        return group_->Collect(process_, std::move(communication), group);
+    }
+  }
+  void TellBroken(const std::string& reason) noexcept override {
+    group_->TellBroken(process_, reason);
+  }
+  void FailPending(const std::exception_ptr& error) noexcept override {
+    group_->FailPending(process_, error);
+  }
+
+  const IntrusivePtr<LocalGroup> group_;
+  const int process_;
+};
+
+OPKIT_INLINE void LocalGroup::Leave(int process) {
+  std::vector<CommunicationPtr> failed;
+  {
+    const std::lock_guard lock(mutex_);
+    members_[Index(process)] = nullptr;
+    has_left_[Index(process)] = 1;
+    for (auto& [way, messages] : messages_)
+      if (way.from == process || way.to == process)
+        for (auto* list : {&messages.sends, &messages.receives}) {
+          failed.insert(failed.end(), list->begin(), list->end());
+          list->clear();
+        }
+    for (auto& [group, collectives] : collectives_) {
+      if (!Contains(group, process)) continue;
+      for (auto& [turn, meeting] : collectives.open)
+        for (auto& [member, communication] : meeting.members) failed.push_back(communication);
+      collectives.open.clear();
+    }
+    changed_.notify_all();
+  }
+  for (const CommunicationPtr& communication : failed) communication->Finish(LeftError(process));
+}
+
+OPKIT_INLINE IntrusivePtr<LocalGroup> LocalGroup::Child(int process) {
+  const std::lock_guard lock(mutex_);
+  const size_t child = children_[Index(process)]++;
+  if (child == all_children_.size())
+    all_children_.push_back(MakeIntrusive<LocalGroup>(processes()));
+  return all_children_[child];
+}
+
+OPKIT_INLINE std::vector<std::string> LocalGroup::Exchange(int process, const std::string& text,
+                                                           FunctionRef<void()> check_broken) {
+  std::unique_lock lock(mutex_);
+  const auto wait_until = [&](auto done) {
+    while (!done()) {
+      for (int i = 0; i < processes(); ++i) CheckPresent(i);
+      changed_.wait(lock);
+      lock.unlock();
+      check_broken();
+      lock.lock();
+    }
+  };
+  wait_until([this] { return left_ == 0; });  // a process may come again before others have left
+  texts_[Index(process)] = text;
+  if (++came_ == processes()) {
+    left_ = processes();
+    changed_.notify_all();
+  }
+  wait_until([this] { return left_ > 0; });
+  std::vector<std::string> texts = texts_;
+  if (--left_ == 0) {
+    came_ = 0;
+    changed_.notify_all();
+  }
+  return texts;
+}
+
+OPKIT_INLINE void LocalGroup::Send(int process, CommunicationPtr communication) {
+  CommunicationPtr receive;
+  {
+    const std::lock_guard lock(mutex_);
+    CheckPresent(communication->plan().process);
+    Messages& messages =
+        messages_[{process, communication->plan().process, communication->plan().channel}];
+    if (messages.receives.empty()) return messages.sends.push_back(std::move(communication));
+    receive = std::move(messages.receives.front());
+    messages.receives.pop_front();
+  }
+  Deliver(communication, receive);
+}
+OPKIT_INLINE void LocalGroup::Receive(int process, CommunicationPtr communication) {
+  CommunicationPtr send;
+  {
+    const std::lock_guard lock(mutex_);
+    CheckPresent(communication->plan().process);
+    Messages& messages =
+        messages_[{communication->plan().process, process, communication->plan().channel}];
+    if (messages.sends.empty()) return messages.receives.push_back(std::move(communication));
+    send = std::move(messages.sends.front());
+    messages.sends.pop_front();
+  }
+  Deliver(send, communication);
+}
+OPKIT_INLINE void LocalGroup::Deliver(const CommunicationPtr& send,
+                                      const CommunicationPtr& receive) {
+  std::exception_ptr error;
+  try {
+    void* into = receive->output;
+    if (receive->plan().is_dynamic)
+      into = receive->Allocate(send->dtype, send->shape);
+    else if (send->dtype != receive->dtype || send->count != receive->count)
+      Throw(ErrorCode::kInvalidArgument, send->node(), " sends ", send->count, " elements of ",
+            ToString(send->dtype), ", but ",
+            StrCat(receive->node(), " expects ", receive->count, " of ", ToString(receive->dtype)));
+    if (into && send->bytes() > 0)
+      std::memcpy(into, send->input, static_cast<size_t>(send->bytes()));
+  } catch (...) {
+    error = std::current_exception();
+  }
+  send->Finish(error);
+  receive->Finish(error);
+}
+
+OPKIT_INLINE void LocalGroup::Collect(int process, CommunicationPtr communication,
+                                      const std::vector<int>& group) {
+  std::vector<CommunicationPtr> members;
+  {
+    const std::lock_guard lock(mutex_);
+    for (int member : group) CheckPresent(member);
+    Collectives& collectives = collectives_[group];
+    const int64_t turn = collectives.begun[process]++;
+    Meeting& meeting = collectives.open[turn];
+    meeting.members.emplace_back(process, std::move(communication));
+    if (meeting.members.size() < group.size()) return;
+    std::sort(meeting.members.begin(), meeting.members.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (auto& [member, pending] : meeting.members) members.push_back(std::move(pending));
+    collectives.open.erase(turn);
+  }
+  std::exception_ptr error;
+  try {
+    Meet(members, group);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  for (const CommunicationPtr& member : members) member->Finish(error);
+}
+
+// Computes a collective of all of its members, which are in the order of the processes.
+OPKIT_INLINE void LocalGroup::Meet(const std::vector<CommunicationPtr>& members,
+                                   const std::vector<int>& group) {
+  const CommunicationPtr& first = members.front();
+  const CommunicationPlan& plan = first->plan();
+  for (const CommunicationPtr& member : members)
+    if (member->plan().kind != plan.kind || member->dtype != first->dtype ||
+        member->count != first->count || member->plan().reduction != plan.reduction)
+      Throw(ErrorCode::kInvalidArgument, "processes meet in different collectives: ", first->node(),
+            " with ", StrCat(first->count, " elements of ", ToString(first->dtype), ", and "),
+            member->node(), " with ",
+            StrCat(member->count, " elements of ", ToString(member->dtype)));
+  const auto root = std::find(group.begin(), group.end(), plan.process) - group.begin();
+  const size_t bytes = static_cast<size_t>(first->bytes());
+  const size_t n = members.size();
+  const auto in = [&](size_t member, size_t block) {
+    return static_cast<const char*>(members[member]->input) + block * bytes;
+  };
+  const auto out = [&](size_t member, size_t block) {
+    return static_cast<char*>(members[member]->output) + block * bytes;
+  };
+  const auto copy = [&](const void* from, void* to) {
+    if (bytes > 0 && from != to) std::memmove(to, from, bytes);
+  };
+  // Returns the reduction of the blocks number `block` of all members, in memory of its own, since
+  // a member's output may be another member's input.
+  std::vector<char> sum;
+  const auto reduce = [&](size_t block) {
+    sum.assign(in(0, block), in(0, block) + bytes);
+    for (size_t i = 1; i < n; ++i)
+      ReduceInto(plan.reduction, first->dtype, first->count, in(i, block), sum.data());
+    return static_cast<const void*>(sum.data());
+  };
+  switch (plan.kind) {
+    case CommunicationKind::kAllReduce: {
+      const void* total = reduce(0);
+      for (size_t i = 0; i < n; ++i) copy(total, out(i, 0));
+      return;
+    }
+    case CommunicationKind::kReduce:
+      return copy(reduce(0), out(Index(root), 0));
+    case CommunicationKind::kBroadcast:
+      for (size_t i = 0; i < n; ++i) copy(in(Index(root), 0), out(i, 0));
+      return;
+    case CommunicationKind::kAllGather:
+      for (size_t i = 0; i < n; ++i)
+        for (size_t block = 0; block < n; ++block) copy(in(block, 0), out(i, block));
+      return;
+    case CommunicationKind::kGather:
+      for (size_t block = 0; block < n; ++block) copy(in(block, 0), out(Index(root), block));
+      return;
+    case CommunicationKind::kReduceScatter:
+      for (size_t i = 0; i < n; ++i) copy(reduce(i), out(i, 0));
+      return;
+    case CommunicationKind::kScatter:
+      for (size_t i = 0; i < n; ++i) copy(in(Index(root), i), out(i, 0));
+      return;
+    case CommunicationKind::kAllToAll:
+      for (size_t i = 0; i < n; ++i)
+        for (size_t block = 0; block < n; ++block) copy(in(block, i), out(i, block));
+      return;
+    case CommunicationKind::kBarrier:
+    case CommunicationKind::kSend:
+    case CommunicationKind::kReceive:
+      return;
+  }
+}
+
+OPKIT_INLINE void LocalGroup::TellBroken(int process, const std::string& reason) noexcept {
+  std::vector<IntrusivePtr<LocalCommunicator>> others;
+  {
+    const std::lock_guard lock(mutex_);
+    for (int i = 0; i < processes(); ++i)
+      if (i != process && members_[Index(i)])
+        if (auto other = IntrusivePtr<LocalCommunicator>::TryShare(members_[Index(i)]))
+          others.push_back(std::move(other));
+  }
+  for (const auto& other : others) other->Told(reason);
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+OPKIT_INLINE void LocalGroup::FailPending(int process, const std::exception_ptr& error) noexcept {
+  std::vector<CommunicationPtr> failed;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [way, messages] : messages_) {
+      auto& own = way.from == process ? messages.sends : messages.receives;
+      if (way.from != process && way.to != process) continue;
+      failed.insert(failed.end(), own.begin(), own.end());
+      own.clear();
+    }
+    for (auto& [group, collectives] : collectives_)
+      for (auto& [turn, meeting] : collectives.open)
+        std::erase_if(meeting.members, [&](const auto& member) {
+          if (member.first == process) failed.push_back(member.second);
+          return member.first == process;
+        });
+  }
+  for (const CommunicationPtr& communication : failed) communication->Finish(error);
+}
+
+}  // namespace detail
+
+OPKIT_INLINE LocalCluster::LocalCluster(int processes) {
+  if (processes < 1 || processes > 4096)
+    Throw(ErrorCode::kInvalidArgument, "a LocalCluster of ", processes,
+          " processes; expected 1 to 4096");
+  const auto group = detail::MakeIntrusive<detail::LocalGroup>(processes);
+  for (int process = 0; process < processes; ++process)
+    communicators_.emplace_back(new detail::LocalCommunicator(group, process));
+}
+OPKIT_INLINE LocalCluster::~LocalCluster() = default;
+
+OPKIT_INLINE const CommunicatorPtr& LocalCluster::communicator(int process) const {
+  if (process < 0 || process >= processes())
+    Throw(ErrorCode::kOutOfRange, "there is no process ", process, ": the cluster has ",
+          processes());
+  return communicators_[detail::Index(process)];
+}
+
+OPKIT_INLINE void LocalCluster::Run(FunctionRef<void(const CommunicatorPtr&)> body) {
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (const CommunicatorPtr& communicator : communicators_)
+    threads.emplace_back([&, communicator] {
+      try {
+        body(communicator);
+      } catch (...) {
+        {
+          const std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
+        }
+        communicator->RunFailed(std::current_exception());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}}  // namespace opkit
+
+#endif  // OPKIT_CLUSTER_IMPL_LOCAL_IPP_

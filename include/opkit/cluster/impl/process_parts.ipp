@@ -1,0 +1,339 @@
+// Definitions of ProcessParts, and of the hook by which Compile takes the part of its process.
+#ifndef OPKIT_CLUSTER_IMPL_PROCESS_PARTS_IPP_
+#define OPKIT_CLUSTER_IMPL_PROCESS_PARTS_IPP_
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "opkit/base/algorithm.hpp"
+#include "opkit/base/error.hpp"
+#include "opkit/cluster/names.hpp"
+#include "opkit/cluster/process_parts.hpp"
+#include "opkit/graph/graph_subgraph.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Throws kUnsupported if a node of a graph inside a node names a process or communicates.
+inline void CheckBodies(const OperatorDef& def) {
+  for (const NamedSubgraph& item : def.subgraphs()) {
+    const Graph* body = GraphOf(*item.graph);
+    if (!body) continue;
+    for (const OperatorDef& inner : body->nodes()) {
+      if (inner.process() >= 0 || IsCommunication(inner))
+        Throw(ErrorCode::kUnsupported, "the graph '", item.name, "' of ", def, " has the node ",
+              inner, ", but a graph inside a node runs on one process and does not communicate");
+      CheckBodies(inner);
+    }
+  }
+}
+inline std::string ProcessesText(const std::vector<int>& processes) {
+  std::string text;
+  for (const int process : processes) text += StrCat(text.empty() ? "" : ", ", process);
+  return text;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE ProcessParts::ProcessParts(const Graph& graph, int processes)
+    : graph_(WithProcesses(graph, processes)), processes_(processes) {
+  if (processes < 1)
+    Throw(ErrorCode::kInvalidArgument, "a graph has ", processes, " processes, expected 1 or more");
+  for (int i = 0; i < processes; ++i) everywhere_.push_back(i);
+  const auto nodes = detail::Index(graph_.num_nodes());
+  places_.resize(nodes);
+  crossing_of_.resize(nodes);
+  turns_.resize(nodes);
+  for (int node = 0; node < graph_.num_nodes(); ++node) Place(node);
+  Order();
+  FindCrossing();
+  NumberCollectives();
+}
+
+OPKIT_INLINE Graph ProcessParts::WithProcesses(Graph graph, int processes) {
+  for (int node = 0; node < graph.num_nodes(); ++node) {
+    OperatorDef def = graph.node(node);
+    if (!detail::IsCollective(def)) continue;
+    const auto group = detail::GroupOf(def).size();
+    def.Arg("processes", group > 0 ? static_cast<int64_t>(group) : int64_t{processes});
+    graph.ReplaceNode(node, std::move(def));
+  }
+  return graph;
+}
+
+OPKIT_INLINE std::vector<int> ProcessParts::ReadersOf(int node) const {
+  if (!detail::ReadsAtRoot(graph_.node(node))) return places_[node];
+  return {detail::RootOf(graph_.node(node))};
+}
+OPKIT_INLINE std::vector<int> ProcessParts::WritersOf(int node) const {
+  if (!detail::WritesAtRoot(graph_.node(node))) return places_[node];
+  return {detail::RootOf(graph_.node(node))};
+}
+
+OPKIT_INLINE void ProcessParts::Place(int node) {
+  const OperatorDef& def = graph_.node(node);
+  detail::CheckBodies(def);
+  const auto check = [&](int64_t process) {
+    if (process < 0 || process >= processes_)
+      Throw(ErrorCode::kInvalidArgument, "the node ", def, " names process ", process,
+            ", but there are processes 0 to ", processes_ - 1);
+    return static_cast<int>(process);
+  };
+  std::vector<int>& place = places_[node];
+  if (def.process() >= 0) place = {check(def.process())};
+  if (detail::IsCollective(def)) {
+    if (!place.empty())
+      Throw(ErrorCode::kInvalidArgument, "the node ", def, " is a collective, and runs on all ",
+            "processes of its attribute 'group'; do not set OperatorDef::Process");
+    for (const int64_t process : detail::GroupOf(def)) place.push_back(check(process));
+    std::sort(place.begin(), place.end());
+    if (std::adjacent_find(place.begin(), place.end()) != place.end())
+      Throw(ErrorCode::kInvalidArgument, "the node ", def,
+            " names a process twice in its attribute 'group'");
+  } else if (detail::IsCommunication(def)) {
+    if (place.empty())
+      Throw(ErrorCode::kInvalidArgument, "the node ", def,
+            " runs on one process; set OperatorDef::Process");
+    check(def.args().Get<int64_t>("process", -1));
+  }
+  if (place.empty()) place = everywhere_;
+  if (detail::IsCollective(def) && !detail::Contains(place, detail::RootOf(def)) &&
+      (detail::ReadsAtRoot(def) || detail::WritesAtRoot(def)))
+    Throw(ErrorCode::kInvalidArgument, "the root of the node ", def, " is process ",
+          detail::RootOf(def), ", which is not in its group ", detail::ProcessesText(place));
+}
+
+OPKIT_INLINE void ProcessParts::Order() {
+  std::vector<GraphView::Edge> edges = view_.edges();
+  // From, to and channel of a message; the nodes of its sender and receiver.
+  std::map<std::vector<int64_t>, std::pair<int, int>> messages;
+  for (int node = 0; node < graph_.num_nodes(); ++node) {
+    const OperatorDef& def = graph_.node(node);
+    const bool sends = detail::IsSend(def);
+    if (!sends && !detail::IsReceive(def)) continue;
+    const int64_t here = def.process(), there = def.args().Get<int64_t>("process", -1);
+    const int64_t channel = def.args().Get<int64_t>("channel", 0);
+    auto [found, is_new] = messages.try_emplace(
+        sends ? std::vector{here, there, channel} : std::vector{there, here, channel}, -1, -1);
+    int& end = sends ? found->second.first : found->second.second;
+    if (end >= 0)
+      Throw(ErrorCode::kInvalidArgument, "the nodes ", graph_.node(end), " and ", def,
+            " have the same processes and channel; give one of them another attribute 'channel'");
+    end = node;
+  }
+  for (const auto& [way, ends] : messages) {
+    if (ends.first < 0 || ends.second < 0)
+      Throw(ErrorCode::kInvalidArgument, "the node ",
+            graph_.node(ends.first < 0 ? ends.second : ends.first), " has no counterpart: no ",
+            ends.first < 0 ? "Send" : "Recv", " from process ", way[0],
+            StrCat(" to process ", way[1], " has the channel ", way[2]));
+    edges.push_back({ends.first, ends.second});
+  }
+  std::sort(edges.begin(), edges.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.to, a.from) < std::pair(b.to, b.from);
+  });
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  order_ = detail::SortByEdges(graph_.num_nodes(), edges, {}, [&](const std::vector<int>& circle) {
+    Throw(ErrorCode::kInvalidArgument, "processes wait for each other in a circle: ",
+          detail::PathText(circle,
+                           [&](int node) -> const OperatorDef& { return graph_.node(node); }));
+  });
+}
+
+OPKIT_INLINE void ProcessParts::FindCrossing() {
+  // The author's own channels come first.
+  int64_t channel = 0;
+  for (const OperatorDef& def : graph_.nodes())
+    if (detail::IsSend(def)) channel = std::max(channel, def.args().Get<int64_t>("channel", 0) + 1);
+  for (const int node : order_) {
+    const std::vector<int> place = WritersOf(node);
+    for (const std::string& control : graph_.node(node).control_inputs())
+      for (int other = 0; other < graph_.num_nodes(); ++other)
+        if (graph_.node(other).name() == control)
+          for (const int process : places_[node])
+            if (!detail::Contains(places_[other], process))
+              Throw(ErrorCode::kUnsupported, "the node ", graph_.node(node), " on process ",
+                    process, " waits for the node '", control, "', which runs on process ",
+                    detail::ProcessesText(places_[other]));
+    std::set<int> seen;
+    for (const int value : view_.outputs(node)) {
+      if (value < 0 || view_.producer(value) != node || !seen.insert(value).second) continue;
+      std::set<int> readers;
+      for (const int consumer : view_.consumers(value))
+        for (const int process : ReadersOf(consumer))
+          if (!detail::Contains(place, process)) readers.insert(process);
+      if (readers.empty()) continue;
+      if (view_.IsRewritten(value))
+        Throw(ErrorCode::kUnsupported, "value '", view_.name(value),
+              "' is rewritten by a node, and read on another process than ",
+              detail::ProcessesText(place), ", which makes it");
+      for (const int process : readers) {
+        crossing_of_[node].push_back(crossing_.size());
+        // Spreads the messages over the processes that have the value.
+        const int from = place[detail::Index(process) % place.size()];
+        crossing_.push_back({view_.name(value), from, process, channel++, types_[value]});
+      }
+    }
+  }
+}
+
+OPKIT_INLINE void ProcessParts::NumberCollectives() {
+  std::map<std::vector<int>, std::vector<int>> groups;  // the collectives of each group, in order
+  for (const int node : order_)
+    if (detail::IsCollective(graph_.node(node))) groups[places_[node]].push_back(node);
+  for (const auto& [group, nodes] : groups)
+    for (size_t i = 0; i < nodes.size(); ++i)
+      turns_[nodes[i]] = {static_cast<int64_t>(i), static_cast<int64_t>(nodes.size())};
+}
+
+OPKIT_INLINE OperatorDef ProcessParts::NodeOf(int node, int process, int64_t communicator) const {
+  OperatorDef def = graph_.node(node);
+  if (!detail::IsCommunication(def)) return def;
+  def.Arg("communicator", communicator);
+  if (!detail::IsCollective(def)) return def;
+  def.Arg("channel", turns_[node].channel).Arg("collectives", turns_[node].collectives);
+  if (process == detail::RootOf(def)) return def;
+  if (detail::WritesAtRoot(def)) def.mutable_outputs() = {""};
+  if (detail::ReadsAtRoot(def)) {
+    const TensorInfo& info = types_[view_.outputs(node)[0]];
+    if (info.dtype == DType::kUndefined || !info.shape.is_known())
+      Throw(ErrorCode::kUnsupported, "the node ", def,
+            " needs a result whose dtype and shape are known before a run; it is ", ToString(info));
+    def.mutable_inputs() = {""};
+    const Shape shape = info.shape.ToShape();
+    def.Arg("dtype", static_cast<int64_t>(info.dtype))
+        .Arg("shape", std::vector<int64_t>(shape.begin(), shape.end()));
+  }
+  return def;
+}
+
+OPKIT_INLINE Graph ProcessParts::Part(int process, int64_t communicator) const {
+  if (process < 0 || process >= processes_)
+    Throw(ErrorCode::kOutOfRange, "there is no process ", process, ": the graph has ", processes_);
+  std::vector<OperatorDef> nodes;
+  std::set<std::string> read, made;
+  const auto add = [&](OperatorDef def) {
+    for (const std::string& input : def.inputs()) read.insert(input);
+    for (const std::string& output : def.outputs()) made.insert(output);
+    nodes.push_back(std::move(def));
+  };
+  for (const int node : order_) {
+    if (detail::Contains(places_[node], process)) add(NodeOf(node, process, communicator));
+    for (const size_t i : crossing_of_[node]) {
+      const CrossingValue& value = crossing_[i];
+      const bool sends = value.from == process;
+      if (!sends && value.to != process) continue;
+      const bool is_known = value.info.dtype != DType::kUndefined && value.info.shape.is_known();
+      OperatorDef def(sends ? "opkit.cluster.Send" : "opkit.cluster.Recv");
+      def.Name(StrCat(value.value, sends ? " to process " : " from process ",
+                      sends ? value.to : value.from));
+      if (sends)
+        def.Input(value.value);
+      else
+        def.Output(value.value);
+      def.Arg("process", int64_t{sends ? value.to : value.from}).Arg("channel", value.channel);
+      def.Arg("communicator", communicator).Arg("is_dynamic", int64_t{!is_known});
+      if (!sends && value.info.dtype != DType::kUndefined)
+        def.Arg("dtype", static_cast<int64_t>(value.info.dtype));
+      if (!sends && is_known) {
+        const Shape shape = value.info.shape.ToShape();
+        def.Arg("shape", std::vector<int64_t>(shape.begin(), shape.end()));
+      }
+      def.Process(process);
+      add(std::move(def));
+    }
+  }
+  Graph part;
+  const auto is_used = [&](const std::string& name) {
+    return read.count(name) > 0 || made.count(name) > 0;
+  };
+  std::vector<std::string> outputs;
+  for (const std::string& output : graph_.outputs()) {
+    const int producer = graph_.Producer(output);
+    if (producer < 0) read.insert(output);  // an input or a constant, on every process
+    if (producer < 0 || detail::Contains(WritersOf(producer), process)) outputs.push_back(output);
+  }
+  for (const Graph::Input& input : graph_.inputs())
+    if (is_used(input.name)) part.AddInput(input);
+  for (const Graph::Constant& constant : graph_.constants())
+    if (is_used(constant.name)) part.AddConstantInLayout(constant.name, constant.value);
+  for (OperatorDef& def : nodes) part.AddNode(std::move(def));
+  for (const std::string& output : outputs) part.AddOutput(output);
+  return part;
+}
+
+namespace detail {
+
+// Returns the text of a graph that all processes compare.
+inline std::string TextOf(const Graph& graph) {
+  std::string text;
+  for (const Graph::Input& input : graph.inputs())
+    text += StrCat("input ", input.name, " ", ToString(input.info), "\n");
+  for (const Graph::Constant& constant : graph.constants())
+    text += StrCat("constant ", constant.name, " ", ToString(TensorInfo::Of(constant.value)), "\n");
+  for (const OperatorDef& def : graph.nodes()) {
+    text += StrCat(ToString(def), " on process ", def.process());
+    for (const NamedAttribute& arg : def.args())
+      text += StrCat(" ", arg.name, "=", ToString(arg.value));
+    text += "\n";
+  }
+  for (const std::string& output : graph.outputs()) text += StrCat("output ", output, "\n");
+  return text;
+}
+// Returns the n-th line; "nothing" past the end.
+inline std::string LineOf(const std::string& text, size_t n) {
+  size_t begin = 0;
+  for (; n > 0 && begin != std::string::npos; --n) {
+    begin = text.find('\n', begin);
+    if (begin != std::string::npos) ++begin;
+  }
+  return begin >= text.size() ? "nothing" : text.substr(begin, text.find('\n', begin) - begin);
+}
+// Throws kInvalidArgument, with the first difference, unless all processes compile this graph.
+inline void CheckSameGraph(Communicator& communicator, const Graph& graph) {
+  const std::string mine = TextOf(graph);
+  // FNV-1a, so that equal graphs exchange few bytes.
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : mine) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  const std::vector<std::string> hashes = communicator.Exchange(StrCat(hash));
+  if (std::all_of(hashes.begin(), hashes.end(), [&](auto& other) { return other == hashes[0]; }))
+    return;
+  const std::vector<std::string> texts = communicator.Exchange(mine);
+  for (size_t process = 1; process < texts.size(); ++process) {
+    if (texts[process] == texts[0]) continue;
+    size_t line = 0;
+    while (LineOf(texts[0], line) == LineOf(texts[process], line)) ++line;
+    Throw(ErrorCode::kInvalidArgument,
+          "the processes compile different graphs. The first difference: process 0 has '",
+          LineOf(texts[0], line), "', process ", process,
+          StrCat(" has '", LineOf(texts[process], line), "'"));
+  }
+}
+
+inline Graph PartOfProcess(const Graph& graph, ClusterOptions& options) {
+  const int processes = ProcessesOf(options);
+  auto* const communicator = dynamic_cast<Communicator*>(options.communicator.get());
+  if (communicator && processes != communicator->processes())
+    Throw(ErrorCode::kInvalidArgument, "PlanOptions::cluster.processes is ", processes,
+          ", but the communicator has ", communicator->processes());
+  if (communicator && options.process >= 0 && options.process != communicator->process())
+    Throw(ErrorCode::kInvalidArgument, "PlanOptions::cluster.process is ", options.process,
+          ", but the communicator is that of process ", communicator->process());
+  const int process = communicator ? communicator->process() : options.process;
+  if (process < 0)
+    Throw(ErrorCode::kInvalidArgument,
+          "PlanOptions::cluster has several processes; give it a communicator or a process");
+  if (!communicator) return ProcessParts(graph, processes).Part(process);
+  const CommunicatorPtr own = communicator->Duplicate();
+  CheckSameGraph(*own,
+                 graph);  // before any Error of the graph, which then is that of all processes
+  options.communicator = own;
+  return ProcessParts(graph, processes).Part(process, own->number());
+}
+OPKIT_IMAGE_LOCAL inline const bool kFillsProcessPart = g_process_part.Fill(&PartOfProcess);
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_CLUSTER_IMPL_PROCESS_PARTS_IPP_

@@ -1,0 +1,504 @@
+// The operators by which the processes of a plan communicate, in the domain "opkit.cluster": Send,
+// Recv and the collectives of MPI, with gradients. They run on the CPU; values of other devices are
+// copied there.
+#ifndef OPKIT_CLUSTER_OPERATORS_HPP_
+#define OPKIT_CLUSTER_OPERATORS_HPP_
+
+#include <algorithm>
+#include <cstring>
+
+#include "opkit/cluster/communicator.hpp"
+#include "opkit/cluster/names.hpp"
+#include "opkit/cluster/reduce.hpp"
+#include "opkit/ops/support/element_types.hpp"
+#include "opkit/ops/support/node_gradient.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Returns the number of processes of a collective; -1 if it is not known before the plan is cut.
+inline int64_t GroupSize(const OperatorDef& def) {
+  const auto group = static_cast<int64_t>(GroupOf(def).size());
+  return group > 0 ? group : def.args().Get<int64_t>("processes", -1);
+}
+
+// Output i has the dtype and shape of input i; those of the attributes if the node has no input.
+inline void InferBesideRoot(InferenceContext& c) {
+  if (!c.def().args().Has("dtype")) return;
+  SymbolicShape shape;
+  if (c.def().args().Has("shape")) {
+    const auto dims = c.Arg<std::vector<int64_t>>("shape", {});
+    shape = SymbolicShape(Shape(dims));
+  }
+  for (int o = 0; o < c.num_outputs(); ++o)
+    c.SetOutput(o, static_cast<DType>(c.Arg<int64_t>("dtype", 0)), shape);
+}
+inline void InferSame(InferenceContext& c) {
+  InferBesideRoot(c);
+  for (int o = 0; o < c.num_outputs() && o < c.num_inputs(); ++o)
+    if (c.HasInput(o)) c.SetOutput(o, c.input_dtype(o), c.input_shape(o));
+}
+// The output has the input's shape with the first extent times, or by, the number of processes.
+template <bool kTimes>
+void InferBlocks(InferenceContext& c) {
+  InferBesideRoot(c);
+  if (!c.HasInput(0)) return;
+  SymbolicShape shape = c.input_shape(0);
+  if (shape.has_rank()) {
+    if (shape.rank() == 0)
+      Throw(ErrorCode::kInvalidArgument, c.def().type(),
+            ": the input is a scalar, expected rank 1 or more");
+    const int64_t n = GroupSize(c.def());
+    const Dim first = shape.dim(0);
+    if (!first.is_known() || n < 0) {
+      shape[0] = Dim();
+    } else if (kTimes) {
+      shape[0] = first.value() * n;
+    } else {
+      if (first.value() % n != 0)
+        Throw(ErrorCode::kInvalidArgument, c.def().type(), ": the first extent of the input, ",
+              first.value(), ", is no multiple of the number of processes, ", n);
+      shape[0] = first.value() / n;
+    }
+  }
+  c.SetOutput(0, c.input_dtype(0), shape);
+}
+
+}  // namespace detail
+
+// Starts the communication of its node in each run, and completes when that ends. A node without
+// a communicator is one of a single process: collectives then copy their inputs.
+class CommunicationOp final : public Operator<CPUContext> {
+ public:
+  CommunicationOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
+      : Operator(def, ws, config), communicator_(FindCommunicator()), plan_(MakePlan()) {
+    n_ = !communicator_        ? 1
+         : plan_.group.empty() ? communicator_->processes()
+                               : static_cast<int64_t>(plan_.group.size());
+  }
+  ~CommunicationOp() override {
+    // The communication owns its buffers and may go on without the operator.
+    if (communication_) communication_->Disconnect();
+  }
+  bool HasAsyncPart() const override { return true; }
+
+  bool RunOnDevice() override {
+    if (!communication_ || communication_->is_pending()) NewCommunication();
+    Communication& run = *communication_;
+    finisher_ = nullptr;
+    run.input = nullptr;
+    run.output = nullptr;
+    run.dtype = DType::kUndefined;
+    run.count = 0;
+    switch (plan_.kind) {
+      case CommunicationKind::kSend:
+        SetInput(Dense(0));
+        run.shape = Input(0).shape();
+        break;
+      case CommunicationKind::kReceive:
+        if (!plan_.is_dynamic) SetOutput(Output(0, GivenShape(), GivenDType()), 1);
+        break;
+      case CommunicationKind::kAllReduce:
+      case CommunicationKind::kReduce:
+        PrepareReduction();
+        break;
+      case CommunicationKind::kBroadcast:
+        if (HasInput(0)) SetInput(Dense(0));
+        SetOutput(Output(0, ShapeOf(0), DTypeOf(0)), 1);
+        break;
+      case CommunicationKind::kAllGather:
+      case CommunicationKind::kGather:
+        SetInput(Dense(0));
+        if (HasOutput(0)) SetOutput(Output(0, Blocks(n_, 1), DTypeOf(0)), n_);
+        break;
+      case CommunicationKind::kReduceScatter:
+      case CommunicationKind::kScatter:
+        if (HasInput(0)) SetInput(Dense(0));
+        SetOutput(Output(0, HasInput(0) ? Blocks(1, n_) : GivenShape(), DTypeOf(0)), 1);
+        break;
+      case CommunicationKind::kAllToAll:
+        SetInput(Dense(0));
+        Blocks(1, n_);  // checks the extent
+        SetOutput(Output(0, Input(0).shape(), DTypeOf(0)), n_);
+        break;
+      case CommunicationKind::kBarrier:
+        break;
+    }
+    run.Begin(IsEventDisabled() ? detail::IntrusivePtr<EventState>() : event().state(),
+              std::move(finisher_));
+    if (!communicator_) return RunAlone(), true;
+    try {
+      communicator_->Start(communication_);
+    } catch (...) {
+      run.Finish(std::current_exception());
+      throw;
+    }
+    return true;
+  }
+
+ private:
+  CommunicatorPtr FindCommunicator() const {
+    const auto number = def().args().Get<int64_t>("communicator", -1);
+    if (number < 0) return {};
+    CommunicatorPtr found = Communicator::Find(number);
+    if (!found)
+      Throw(ErrorCode::kFailedPrecondition, "the communicator ", number,
+            " of the node is gone; compile the graph again, in this program");
+    return found;
+  }
+  CommunicationPlan MakePlan() const {
+    CommunicationPlan plan;
+    const std::string_view name = detail::CommunicationOf(def());
+    while (ToString(plan.kind) != name) {
+      OPKIT_ASSERT(plan.kind != CommunicationKind::kSend);
+      plan.kind = static_cast<CommunicationKind>(static_cast<int>(plan.kind) - 1);
+    }
+    const bool is_message =
+        plan.kind == CommunicationKind::kSend || plan.kind == CommunicationKind::kReceive;
+    plan.process = static_cast<int>(def().args().Get<int64_t>(is_message ? "process" : "root", 0));
+    for (const int64_t process : detail::GroupOf(def()))
+      plan.group.push_back(static_cast<int>(process));
+    std::sort(plan.group.begin(), plan.group.end());
+    plan.channel = def().args().Get<int64_t>("channel", is_message ? 0 : -1);
+    plan.collectives = def().args().Get<int64_t>("collectives", 0);
+    plan.is_dynamic = is_message && def().args().Get<int64_t>("is_dynamic", 0) != 0;
+    const auto reduction = def().args().Get<std::string>("reduction", "sum");
+    is_mean_ = reduction == "mean";
+    for (const Reduction r :
+         {Reduction::kSum, Reduction::kProduct, Reduction::kMax, Reduction::kMin})
+      if (ToString(r) == reduction) plan.reduction = r;
+    return plan;
+  }
+  void NewCommunication() {
+    if (communication_) communication_->Disconnect();
+    CommunicationPlan plan = plan_;
+    if (is_deterministic_) plan.kind = CommunicationKind::kAllGather;
+    communication_ = detail::MakeIntrusive<Communication>(
+        std::move(plan), ToString(def()), [this](DType dtype, const Shape& shape) -> void* {
+          Tensor* arrived = Output(0, shape, dtype);
+          communication_->Keep(*arrived);
+          return arrived->raw_mutable_data();
+        });
+  }
+
+  const Tensor& Dense(int i) { return DenseInput(i); }
+  DType GivenDType() const { return static_cast<DType>(def().args().Get<int64_t>("dtype", 0)); }
+  Shape GivenShape() const { return Shape(def().args().Get<std::vector<int64_t>>("shape", {})); }
+  DType DTypeOf(int i) const { return HasInput(i) ? Input(i).dtype() : GivenDType(); }
+  Shape ShapeOf(int i) const { return HasInput(i) ? Input(i).shape() : GivenShape(); }
+  // Returns the shape of input 0 with its first extent times `times`, by `by`.
+  Shape Blocks(int64_t times, int64_t by) const {
+    std::vector<int64_t> extents(Input(0).shape().begin(), Input(0).shape().end());
+    if (extents.empty() || extents[0] % by != 0)
+      Throw(ErrorCode::kInvalidArgument, "the input has shape ", Input(0).shape(),
+            ", but its first extent must be a multiple of the number of processes, ", by);
+    extents[0] = extents[0] / by * times;
+    return Shape(extents);
+  }
+  bool HasBlocksInInput() const {
+    return plan_.kind == CommunicationKind::kReduceScatter ||
+           plan_.kind == CommunicationKind::kScatter || plan_.kind == CommunicationKind::kAllToAll;
+  }
+  void SetInput(const Tensor& x) {
+    communication_->input = x.raw_data();
+    communication_->dtype = x.dtype();
+    communication_->count = x.numel() / (HasBlocksInInput() ? n_ : 1);
+    communication_->Keep(x);
+  }
+  void SetOutput(Tensor* y, int64_t blocks) {
+    communication_->output = y->raw_mutable_data();
+    communication_->dtype = y->dtype();
+    communication_->count = y->numel() / blocks;
+    communication_->Keep(*y);
+    if (is_mean_ && plan_.kind == CommunicationKind::kReduceScatter)
+      finisher_ = [out = y->raw_mutable_data(), dtype = y->dtype(), count = y->numel(), n = n_] {
+        detail::ScaleElements(dtype, count, 1.0 / static_cast<double>(n), out);
+      };
+  }
+
+  // AllReduce and Reduce: several inputs are one block, and so are their results.
+  struct Piece {
+    void* result;  // null on a process other than the root of Reduce
+    int64_t bytes;
+  };
+  void PrepareReduction() {
+    Communication& run = *communication_;
+    const bool has_result = HasOutput(0);
+    pieces_.clear();
+    const DType dtype = Input(0).dtype();
+    int64_t count = 0;
+    for (int i = 0; i < InputSize(); ++i) {
+      const Tensor& x = Input(i);
+      if (x.dtype() != dtype)
+        Throw(ErrorCode::kTypeMismatch, "input 0 is ", ToString(dtype), ", but input ", i, " is ",
+              ToString(x.dtype()));
+      Tensor* y = has_result ? Output(i, x.shape(), dtype) : nullptr;
+      if (y) run.Keep(*y);
+      pieces_.push_back({y ? y->raw_mutable_data() : nullptr, x.numel() * ItemSize(dtype)});
+      count += x.numel();
+    }
+    run.dtype = dtype;
+    run.count = count;
+    if (InputSize() == 1) {
+      SetInput(Dense(0));
+    } else {
+      char* packed = Buffer(packed_, count, dtype);
+      run.input = packed;
+      for (int i = 0; i < InputSize(); ++i) {
+        const size_t bytes = static_cast<size_t>(pieces_[detail::Index(i)].bytes);
+        if (bytes > 0) std::memcpy(packed, Dense(i).raw_data(), bytes);
+        packed += bytes;
+      }
+    }
+    // In order: where the communicator writes, and what is left to do then.
+    char* written = nullptr;
+    if (is_deterministic_)
+      written = Buffer(gathered_, count * n_, dtype);
+    else if (has_result && InputSize() > 1)
+      written = static_cast<char*>(const_cast<void*>(run.input));
+    run.output = written ? written : pieces_[0].result;
+    if (!has_result || (!written && !is_mean_)) return;
+    finisher_ = [written, dtype, count, pieces = pieces_, n = n_, mean = is_mean_,
+                 deterministic = is_deterministic_, reduction = plan_.reduction] {
+      char* from = written ? written : static_cast<char*>(pieces[0].result);
+      const int64_t bytes = count * ItemSize(dtype);
+      for (int64_t i = 1; deterministic && i < n; ++i)
+        detail::ReduceInto(reduction, dtype, count, from + i * bytes, from);
+      if (mean) detail::ScaleElements(dtype, count, 1.0 / static_cast<double>(n), from);
+      for (const Piece& piece : pieces) {
+        if (piece.bytes > 0 && piece.result != from)
+          std::memcpy(piece.result, from, static_cast<size_t>(piece.bytes));
+        from += piece.bytes;
+      }
+    };
+  }
+  // Returns memory of the operator that the communication keeps while it needs it.
+  char* Buffer(Tensor& buffer, int64_t count, DType dtype) {
+    if (buffer.numel() != count || buffer.dtype() != dtype || buffer.storage().use_count() > 1)
+      buffer = Tensor(Shape{count}, dtype);
+    communication_->Keep(buffer);
+    return static_cast<char*>(buffer.raw_mutable_data());
+  }
+
+  // The communication of a single process: the one block is the result.
+  void RunAlone() {
+    Communication& run = *communication_;
+    if (plan_.kind == CommunicationKind::kSend || plan_.kind == CommunicationKind::kReceive) {
+      run.Finish(std::make_exception_ptr(
+          Error(ErrorCode::kFailedPrecondition,
+                "the node communicates, and its plan was made without a communicator")));
+      return;
+    }
+    if (run.output && run.output != run.input && run.bytes() > 0)
+      std::memcpy(run.output, run.input, static_cast<size_t>(run.bytes()));
+    run.Finish(nullptr);
+  }
+
+  const CommunicatorPtr communicator_;
+  mutable bool is_mean_ = false;
+  const bool is_deterministic_ = def().args().Get<int64_t>("deterministic", 0) != 0;
+  const CommunicationPlan plan_;
+  int64_t n_ = 1;
+  detail::IntrusivePtr<Communication> communication_;
+  UniqueFunction<void()> finisher_;
+  std::vector<Piece> pieces_;
+  Tensor packed_, gathered_;  // several inputs in one block; the blocks of all processes
+};
+
+namespace detail {
+
+// The gradient of a collective is one collective of the gradient of its output.
+class CollectiveGradient final : public NodeGradient {
+ public:
+  using NodeGradient::NodeGradient;
+
+ private:
+  void Make() override {
+    const std::string_view name = CommunicationOf(Def());
+    const auto reduction = Def().args().Get<std::string>("reduction", "sum");
+    if (reduction != "sum" && (reduction != "mean" || name != "AllReduce"))
+      Throw(ErrorCode::kUnsupported, "the gradient of ", Def(), " with the reduction '", reduction,
+            "' is not implemented");
+    constexpr std::pair<std::string_view, std::string_view> kGradients[] = {
+        {"AllReduce", "AllReduce"},     {"Reduce", "Broadcast"},       {"Broadcast", "Reduce"},
+        {"Gather", "Scatter"},          {"Scatter", "Gather"},         {"AllToAll", "AllToAll"},
+        {"AllGather", "ReduceScatter"}, {"ReduceScatter", "AllGather"}};
+    for (const auto& [forward, backward] : kGradients) {
+      if (forward != name) continue;
+      const std::string op = StrCat(kClusterDomain, backward);
+      Arguments args;
+      for (const NamedAttribute& arg : Def().args())
+        if (OpRegistry::Global().GetSchema(op).TakesArgument(arg.name))
+          args.Set(arg.name, arg.value);
+      for (int i = 0; i < static_cast<int>(Def().inputs().size()); ++i)
+        if (HasGO(i)) Give(i, op, {GO(i)}, args);
+    }
+  }
+};
+
+}  // namespace detail
+
+OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.AllReduce", detail::CollectiveGradient);
+OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.Reduce", detail::CollectiveGradient);
+OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.Broadcast", detail::CollectiveGradient);
+OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.AllGather", detail::CollectiveGradient);
+OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.Gather", detail::CollectiveGradient);
+OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.ReduceScatter", detail::CollectiveGradient);
+OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.Scatter", detail::CollectiveGradient);
+OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.AllToAll", detail::CollectiveGradient);
+
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Send, kNotImplemented, CommunicationOp)
+    .Stateful()
+    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
+    .Arg<int64_t>("channel", "the number of the message among those from one process to another", 0)
+    .Arg<int64_t>("process", "the other process", 0)
+    .Arg<int64_t>("is_dynamic", "1: the message brings its dtype and shape", 0)
+    .NumOutputs(0)
+    .Input(0, "input", "the tensor to send", AllDTypes())
+    .Infer([](InferenceContext&) {})
+    .Doc("Sends a tensor to another process.");
+
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Recv, kNotImplemented, CommunicationOp)
+    .Stateful()
+    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
+    .Arg<int64_t>("channel", "the number of the message among those from one process to another", 0)
+    .Arg<int64_t>("process", "the other process", 0)
+    .Arg<int64_t>("is_dynamic", "1: the message brings its dtype and shape", 0)
+    .Arg<int64_t>("dtype", "the dtype of the output where the node has no input", 0)
+    .Arg<std::vector<int64_t>>("shape", "the shape of the output there", {})
+    .NumInputs(0)
+    .Output(0, "output", "the tensor that arrives", AllDTypes())
+    .Infer(detail::InferBesideRoot)
+    .Doc("Receives a tensor from another process.");
+
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllReduce, kMaker, CommunicationOp)
+    .Stateful()
+    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
+    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
+    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
+    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
+    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .Arg("reduction", "how elements are combined", {"sum", "mean", "product", "max", "min"})
+    .Arg<int64_t>("deterministic",
+                  "1: elements are combined in the order of the processes, so that results do "
+                  "not depend on the communicator",
+                  0)
+    .NumInputs(1, 1 << 20)
+    .NumOutputs(1, 1 << 20)
+    .SameNumberOfOutput()
+    .OneToOneInplace()
+    .Input(0, "inputs", "tensors of one dtype, communicated as one block", NumericTypes::DTypes())
+    .Output(0, "outputs", "the reductions of the processes' inputs", NumericTypes::DTypes())
+    .Infer(detail::InferSame)
+    .Doc("Reduces tensors over all processes of a group; each gets the results.");
+
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Reduce, kMaker, CommunicationOp)
+    .Stateful()
+    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
+    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
+    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
+    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
+    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .Arg("reduction", "how elements are combined", {"sum", "mean", "product", "max", "min"})
+    .Arg<int64_t>("root", "the process that gets the result", 0)
+    .Input(0, "input", "a tensor", NumericTypes::DTypes())
+    .Output(0, "output", "the reduction, on the root", NumericTypes::DTypes())
+    .Infer(detail::InferSame)
+    .Doc("Reduces a tensor over all processes of a group; the root gets the result.");
+
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Broadcast, kMaker, CommunicationOp)
+    .Stateful()
+    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
+    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
+    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
+    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
+    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .Arg<int64_t>("root", "the process that has the input", 0)
+    .Arg<int64_t>("dtype", "the dtype of the output where the node has no input", 0)
+    .Arg<std::vector<int64_t>>("shape", "the shape of the output there", {})
+    .Input(0, "input", "a tensor of the root", AllDTypes())
+    .Output(0, "output", "that tensor, on each process", AllDTypes())
+    .Infer(detail::InferSame)
+    .Doc("Gives a tensor of the root to all processes of a group.");
+
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllGather, kMaker, CommunicationOp)
+    .Stateful()
+    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
+    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
+    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
+    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
+    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .Input(0, "input", "a tensor; its shape is the same on each process", AllDTypes())
+    .Output(0, "output", "the tensors of all, along the first axis", AllDTypes())
+    .Infer(detail::InferBlocks<true>)
+    .Doc("Concatenates the tensors of all processes of a group; each gets the result.");
+
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Gather, kMaker, CommunicationOp)
+    .Stateful()
+    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
+    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
+    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
+    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
+    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .Arg<int64_t>("root", "the process that gets the result", 0)
+    .Input(0, "input", "a tensor; its shape is the same on each process", AllDTypes())
+    .Output(0, "output", "the tensors of all, along the first axis, on the root", AllDTypes())
+    .Infer(detail::InferBlocks<true>)
+    .Doc("Concatenates the tensors of all processes of a group on the root.");
+
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", ReduceScatter, kMaker, CommunicationOp)
+    .Stateful()
+    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
+    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
+    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
+    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
+    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .Arg("reduction", "how elements are combined", {"sum", "mean", "product", "max", "min"})
+    .Input(0, "input", "a block for each process along the first axis", NumericTypes::DTypes())
+    .Output(0, "output", "the reduction of the blocks of this process", NumericTypes::DTypes())
+    .Infer(detail::InferBlocks<false>)
+    .Doc("Reduces a tensor over all processes of a group; each gets one block of the result.");
+
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Scatter, kMaker, CommunicationOp)
+    .Stateful()
+    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
+    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
+    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
+    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
+    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .Arg<int64_t>("root", "the process that has the input", 0)
+    .Arg<int64_t>("dtype", "the dtype of the output where the node has no input", 0)
+    .Arg<std::vector<int64_t>>("shape", "the shape of the output there", {})
+    .Input(0, "input", "a block for each process along the first axis, on the root", AllDTypes())
+    .Output(0, "output", "the block of this process", AllDTypes())
+    .Infer(detail::InferBlocks<false>)
+    .Doc("Splits a tensor of the root among the processes of a group.");
+
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllToAll, kMaker, CommunicationOp)
+    .Stateful()
+    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
+    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
+    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
+    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
+    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .Input(0, "input", "a block for each process along the first axis", AllDTypes())
+    .Output(0, "output", "the block of each process for this one, along the first axis",
+            AllDTypes())
+    .Infer(detail::InferSame)
+    .Doc("Sends block i of each process to process i.");
+
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Barrier, kNone, CommunicationOp)
+    .Stateful()
+    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
+    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
+    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
+    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
+    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .NumInputs(0)
+    .NumOutputs(0)
+    .Infer([](InferenceContext&) {})
+    .Doc("Waits for all processes of a group.");
+
+}}  // namespace opkit
+
+#endif  // OPKIT_CLUSTER_OPERATORS_HPP_

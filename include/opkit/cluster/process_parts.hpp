@@ -1,0 +1,81 @@
+// ProcessParts: the parts of a graph that several processes run, one each. Compile calls it for
+// PlanOptions::cluster; programs and tools call it to look at a part.
+#ifndef OPKIT_CLUSTER_PROCESS_PARTS_HPP_
+#define OPKIT_CLUSTER_PROCESS_PARTS_HPP_
+
+#include "opkit/base/indexed_vector.hpp"
+#include "opkit/cluster/communicator.hpp"
+#include "opkit/graph/graph_inference.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// A value that crosses from one process to another in each run.
+struct CrossingValue {
+  std::string value;
+  int from = 0, to = 0;
+  int64_t channel = 0;
+  TensorInfo info;
+};
+
+// The nodes of a graph, by the processes that run them. A node runs on the process of
+// OperatorDef::Process, on the members of its attribute "group" if it is a collective, or else on
+// every process. Inputs and constants of the graph are on every process.
+//
+//   const ProcessParts parts(graph, 2);
+//   parts.Part(0);     // the graph of process 0, with the nodes Send and Recv
+//   parts.crossing();  // what crosses, and from where to where
+class ProcessParts {
+ public:
+  // Throws kInvalidArgument for a node of a process that does not exist, and for Send and Recv
+  // nodes of the graph's author that do not match or wait for each other in a circle, which the
+  // message shows. Throws kUnsupported for a value that crosses although a node rewrites it, for a
+  // control input that crosses, and for a process or a communication inside the graph of a node.
+  ProcessParts(const Graph& graph, int processes);
+
+  int processes() const { return processes_; }
+  // Returns the graph of a process. `communicator` is the number that its nodes name; -1: none.
+  // Inputs and constants that the part does not read are left out, and so are the outputs that the
+  // process does not make.
+  Graph Part(int process, int64_t communicator = -1) const;
+  // Returns the processes that run a node, ascending. Of a collective, the root alone reads or
+  // makes a value that the others do not have.
+  const std::vector<int>& processes_of(int node) const { return places_[node]; }
+  const std::vector<CrossingValue>& crossing() const { return crossing_; }
+
+ private:
+  // The place of a collective among those of its group.
+  struct Turn {
+    int64_t channel = -1, collectives = 0;
+  };
+
+  // Sets the attribute "processes" of collectives, which decides the shapes of outputs.
+  static Graph WithProcesses(Graph graph, int processes);
+  void Place(int node);
+  // Return the processes that read the inputs of a node, and those that have its outputs.
+  std::vector<int> ReadersOf(int node) const;
+  std::vector<int> WritersOf(int node) const;
+  // Adds the edges from the author's Send nodes to their Recv nodes and sorts all nodes.
+  void Order();
+  void FindCrossing();
+  void NumberCollectives();
+  OperatorDef NodeOf(int node, int process, int64_t communicator) const;
+
+  const Graph graph_;
+  const GraphView view_{graph_};
+  const GraphTypes types_ = InferGraph(view_);
+  const int processes_;
+  std::vector<int> everywhere_;                             // the numbers of all processes
+  detail::IndexedVector<std::vector<int>> places_;          // for each node
+  std::vector<int> order_;                                  // of the nodes, on all processes
+  std::vector<CrossingValue> crossing_;                     // in that order
+  detail::IndexedVector<std::vector<size_t>> crossing_of_;  // for each node
+  detail::IndexedVector<Turn> turns_;                       // for each node
+};
+
+}}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/cluster/impl/process_parts.ipp"
+#endif
+
+#endif  // OPKIT_CLUSTER_PROCESS_PARTS_HPP_
