@@ -33,7 +33,7 @@ std::string_view ToString(CommunicationKind kind);
 enum class Reduction : uint8_t { kSum, kProduct, kMax, kMin };
 std::string_view ToString(Reduction reduction);
 
-// What is the same in every run of a communication.
+// The parts of a communication that are the same in every run.
 struct CommunicationPlan {
   CommunicationKind kind = CommunicationKind::kBarrier;
   Reduction reduction = Reduction::kSum;

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "opkit/cluster/communication.hpp"
-#include "opkit/graph/plan/cluster_options.hpp"
+#include "opkit/graph/plan/process_link.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -55,7 +55,7 @@ class Communicator : public detail::ProcessLink {
   // Starts a communication whose turn has come. `group` has all processes that take part.
   virtual void DoStart(detail::IntrusivePtr<Communication> communication,
                        const std::vector<int>& group) = 0;
-  // Tells the other processes `reason`, so that each calls SetBroken.
+  // Sends `reason` to the other processes, so that each calls SetBroken.
   virtual void TellBroken(const std::string& reason) noexcept = 0;
   // Ends all communications that this communicator works on, by Finish(error). Those that must go
   // on using their buffers keep them.

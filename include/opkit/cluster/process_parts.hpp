@@ -6,6 +6,7 @@
 #include "opkit/base/indexed_vector.hpp"
 #include "opkit/cluster/communicator.hpp"
 #include "opkit/graph/graph_inference.hpp"
+#include "opkit/graph/plan/options.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "opkit/base/index.hpp"
 #include "opkit/cluster/communication.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
@@ -12,11 +13,11 @@ OPKIT_INLINE std::string_view ToString(CommunicationKind kind) {
   constexpr std::string_view kNames[] = {"Send",      "Recv",      "AllReduce", "Reduce",
                                          "Broadcast", "AllGather", "Gather",    "ReduceScatter",
                                          "Scatter",   "AllToAll",  "Barrier"};
-  return kNames[static_cast<size_t>(kind)];
+  return kNames[detail::Index(static_cast<int>(kind))];
 }
 OPKIT_INLINE std::string_view ToString(Reduction reduction) {
   constexpr std::string_view kNames[] = {"sum", "product", "max", "min"};
-  return kNames[static_cast<size_t>(reduction)];
+  return kNames[detail::Index(static_cast<int>(reduction))];
 }
 
 OPKIT_INLINE void Communication::Begin(detail::IntrusivePtr<EventState> event,

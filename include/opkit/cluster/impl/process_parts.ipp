@@ -311,8 +311,9 @@ inline void CheckSameGraph(Communicator& communicator, const Graph& graph) {
   }
 }
 
-inline Graph PartOfProcess(const Graph& graph, ClusterOptions& options) {
-  const int processes = ProcessesOf(options);
+inline Graph PartOfProcess(const Graph& graph, PlanOptions& plan_options) {
+  PlanOptions::ClusterOptions& options = plan_options.cluster;
+  const int processes = options.CountProcesses();
   auto* const communicator = dynamic_cast<Communicator*>(options.communicator.get());
   if (communicator && processes != communicator->processes())
     Throw(ErrorCode::kInvalidArgument, "PlanOptions::cluster.processes is ", processes,

@@ -266,10 +266,10 @@ inline IntrusivePtr<PlanState> CompileHere(const Graph& graph, const PlanOptions
 }  // namespace detail
 
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
-  if (detail::ProcessesOf(options.cluster) <= 1) [[likely]]
+  if (options.cluster.CountProcesses() <= 1) [[likely]]
     return Plan(detail::CompileHere(graph, options));
   PlanOptions own = options;
-  const Graph part = detail::g_process_part(graph, own.cluster);
+  const Graph part = detail::g_process_part(graph, own);
   return Plan(detail::CompileHere(part, own));
 }
 

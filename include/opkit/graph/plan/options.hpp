@@ -5,7 +5,7 @@
 #include "opkit/engine/schedule/replay_mode.hpp"
 #include "opkit/graph/memory/search_options.hpp"
 #include "opkit/graph/partition/request.hpp"
-#include "opkit/graph/plan/cluster_options.hpp"
+#include "opkit/graph/plan/process_link.hpp"
 #include "opkit/graph/selection.hpp"
 #include "opkit/op/operator_def.hpp"
 
@@ -106,6 +106,27 @@ struct PlanOptions {
     bool verify = false;
   };
 
+  // The part of the graph that this process runs, if several processes run it together.
+  struct ClusterOptions {
+    // The number of the process, from 0, and the number of processes; -1 and 0: those of the
+    // communicator, or one process. Both may be given without a communicator, to look at the part
+    // of a process. Such a plan does not run: a node that communicates throws
+    // kFailedPrecondition.
+    int process = -1;
+    int processes = 0;
+    // The communicator of this process (a Communicator of opkit/cluster/communicator.hpp). All
+    // processes must compile the same graphs in the same order: Compile of each process waits for
+    // the others, compares the graphs, and throws kInvalidArgument with the first difference. Each
+    // plan gets a communicator of its own.
+    detail::IntrusivePtr<detail::ProcessLink> communicator = {};
+
+    // Returns the number of processes; 1 if no option gives it.
+    int CountProcesses() const {
+      if (processes > 0) return processes;
+      return communicator ? communicator->processes() : 1;
+    }
+  };
+
   // Threads that run the plan, including the caller's; 0: the threads of ThreadPool::Global().
   // Another number than the size of that pool gives the plan its own pool.
   int threads = 0;
@@ -132,7 +153,6 @@ struct PlanOptions {
   // the CPU.
   std::vector<Device> devices = {};
   MemoryOptions memory = {};
-  // The part of the graph that this process runs, if several processes run it together.
   ClusterOptions cluster = {};
   // The number of sets of input shapes that the plan, and each executor, keeps; the least recently
   // used set is dropped.

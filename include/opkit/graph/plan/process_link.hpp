@@ -1,0 +1,36 @@
+// ProcessLink: how a plan of several processes reaches the folder cluster/: the communicator that
+// it holds, and the hook by which Compile takes the nodes of its process.
+#ifndef OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
+#define OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
+
+#include <exception>
+
+#include "opkit/base/hook.hpp"
+#include "opkit/base/ref_counted.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+class Graph;
+struct PlanOptions;
+
+namespace detail {
+
+// The communicator of a process as plans see it (Communicator of opkit/cluster/communicator.hpp).
+class ProcessLink : public RefCounted {
+ public:
+  // Returns the number of this process, from 0, and the number of all processes.
+  virtual int process() const = 0;
+  virtual int processes() const = 0;
+  // Ends the run on the other processes too, because it failed here. Executors call it.
+  virtual void RunFailed(const std::exception_ptr& error) noexcept = 0;
+};
+
+// Returns the nodes of one process, and puts the plan's own communicator into
+// PlanOptions::cluster.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, PlanOptions&)> g_process_part{
+    "a plan of several processes", "opkit/cluster/process_parts.hpp"};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
