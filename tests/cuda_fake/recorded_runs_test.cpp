@@ -6,6 +6,7 @@
 
 #include "fake_runtime.hpp"
 #include "opkit/backends/cuda/parallel_for.hpp"
+#include "opkit/device/deferred_failure.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/op/observers.hpp"
 #include "opkit/op/registration.hpp"
@@ -125,6 +126,38 @@ class OnHostOp final : public Operator<CPUContext> {
 };
 OPERATOR_SCHEMA(RecordedOnHost).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
 REGISTER_CPU_OPERATOR(RecordedOnHost, OnHostOp);
+
+// y = x. The device notes negative elements.
+class RecordedNotesOp final : public Operator<CUDAContext>, public DefersFailures {
+ public:
+  using Operator::Operator;
+  ~RecordedNotesOp() override { FinishWork(); }
+  bool RunOnDevice() override {
+    ++g_calls;
+    const Tensor& x = Input(0);
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    ParallelFor(
+        context_, x.numel(),
+        [from = x.data<float>(), to = y->mutable_data<float>(), found = &found_](int64_t i) {
+          to[i] = from[i];
+          if (from[i] < 0) *found = true;
+        });
+    return true;
+  }
+  void ThrowDeferred() override {
+    if (!found_.exchange(false)) return;
+    try {
+      Throw(ErrorCode::kOutOfRange, "an element is negative");
+    } catch (...) {
+      RethrowWithContext();
+    }
+  }
+
+ private:
+  std::atomic<bool> found_{false};
+};
+OPERATOR_SCHEMA(RecordedNotes).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CUDA_OPERATOR(RecordedNotes, RecordedNotesOp);
 
 using Floats = std::vector<float>;
 
@@ -456,6 +489,56 @@ TEST_CASE("a launch in flight is cancelled, keeps its memory, and the next runs 
     executor.Run(std::vector<NamedTensor>{{"x", w}});
     fake::Await([&] { return x.storage().use_count() == 1; });
   }
+}
+
+TEST_CASE("what an operator's device notes fails the run at its end, without another launch") {
+  Graph graph = OneNode(Odd("b", "y", ""));
+  graph.AddNode(OperatorDef("RecordedNotes", {"x"}, {"a"}).Device(kCuda0));
+  graph.AddNode(OperatorDef("RecordedNotes", {"a"}, {"b"}).Device(kCuda0));
+  for (const bool asynchronous : {false, true}) {
+    Executor executor(Compile(graph, {.threads = 1}));
+    const Tensor x = OnCuda({1, 2});
+    executor.Bind("x", x);
+    executor.Bind("y", OnCuda({0, 0}));
+    const auto run = [&] { asynchronous ? executor.RunAsync().Finish() : executor.Run(); };
+    for (int round = 0; round < 5; ++round) {
+      const Counts counts;
+      Set(x, {1, -2});
+      CHECK_THROWS_WITH_AS(
+          run(), doctest::Contains("negative\n  in operator RecordedNotes (x) -> (a)"), Error);
+      CHECK_THROWS_WITH_AS(executor.output("y"), doctest::Contains("has no value"), Error);
+      Set(x, {3, 4});
+      run();
+      CHECK(OnHost(executor.output("y")) == Floats{4, 5});
+      CHECK(counts.called() == (round == 0 ? 6 : 0));  // the second run is recorded
+      CHECK(counts.launched() == (round == 0 ? 1 : 2));
+    }
+  }
+}
+
+TEST_CASE("a launch makes as few calls of CUDA for operators that defer failures as for others") {
+  const auto calls_of = [](const OperatorDef& node) {
+    Executor executor(Compile(OneNode(node), {.threads = 1}));
+    executor.Bind("x", OnCuda({1, 2}));
+    executor.Bind("y", OnCuda({0, 0}));
+    for (int run = 0; run < 2; ++run) executor.Run();
+    const auto count = [] {  // without the polls, which a run repeats until its end
+      int64_t sum = 0;
+      for (const char* call :
+           {"cudaGraphLaunch", "cudaEventRecord", "cudaStreamWaitEvent", "cudaStreamAddCallback",
+            "cudaStreamIsCapturing", "cudaMemcpyAsync", "cudaStreamSynchronize",
+            "cudaEventSynchronize", "cudaMallocFromPoolAsync", "cudaHostAlloc"})
+        sum += fake::calls(call);
+      return sum;
+    };
+    const int64_t before = count();
+    for (int run = 0; run < 10; ++run) executor.Run();
+    return count() - before;
+  };
+  const int64_t calls = calls_of(Odd("x", "y", ""));
+  CHECK(calls_of(OperatorDef("RecordedNotes", {"x"}, {"y"}).Device(kCuda0)) == calls);
+  // The launch, its mark, two looks for a capture by the program, and the notification.
+  CHECK(calls == 10 * 6);
 }
 
 TEST_CASE("a deadline ends a run whose launch is held up") {

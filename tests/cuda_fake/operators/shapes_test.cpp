@@ -79,23 +79,4 @@ TEST_CASE("a node whose output has a shape that only a run decides stays on the 
   CHECK(run("Y", {kCuda}) == "[cpu to cuda, T on cuda, R on cuda, Y on cuda]");
 }
 
-TEST_CASE("a plan that gathers is not recorded, so that each wrong index is reported") {
-  Graph graph;
-  graph.AddInput("x", DType::kFloat32, {3, 2}, kCuda).AddInput("i", DType::kInt64, {1, 2}, kCuda);
-  graph.AddNode(OperatorDef("Gather", {"x", "i"}, {"y"}));
-  graph.AddOutput("y");
-  Executor executor(Compile(graph, {.threads = 1, .devices = {kCuda}}));
-  Tensor x(kCuda), right(kCuda), wrong(kCuda);
-  Copy(Tensor::From<float>({3, 2}, {1, 2, 3, 4, 5, 6}), &x);
-  Copy(Tensor::From<int64_t>({1, 2}, {0, 2}), &right);
-  Copy(Tensor::From<int64_t>({1, 2}, {0, 3}), &wrong);
-  for (int run = 0; run < 4; ++run) executor.Run({{"x", x}, {"i", right}});
-  CHECK(executor.ExplainMode().find("does not support it") != std::string::npos);
-  for (int run = 0; run < 2; ++run) {
-    executor.Run({{"x", x}, {"i", wrong}});
-    CHECK_THROWS_WITH_AS(executor.Run({{"x", x}, {"i", right}}), doctest::Contains("the index 3"),
-                         Error);
-  }
-}
-
 }  // namespace shapes_test

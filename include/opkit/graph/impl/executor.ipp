@@ -249,6 +249,7 @@ class Executor::Impl {
         has_outputs_ = true;
       }
     } catch (...) {
+      changed_ = true;
       if (!error) error = std::current_exception();
     }
     self_.StopAllObservers(!error);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "opkit/base/indexed_vector.hpp"
+#include "opkit/device/deferred_failure.hpp"
 #include "opkit/engine/schedule/replay.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
 #include "opkit/graph/plan/recorded_runs.hpp"
@@ -77,7 +78,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     running().RunAsync(std::move(done));
   }
   // Completes the steps with Step::implied after a successful run. No event reports their ends,
-  // which follow from the ends of other steps.
+  // which follow from the ends of other steps. Then throws the first failure that an operator has
+  // deferred (DefersFailures), if any; a call of Clean is not needed.
   void Succeeded();
   // Cancels the run; any thread may call it. Steps that have not begun are skipped, asynchronous
   // steps in flight fail.
@@ -198,6 +200,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   OPKIT_COLD void IssueRecorded(WorkRecorder& recorder);
   NodeState LaunchRecorded();
   void OnRecordedCompleted();
+  // Throws the first failure that an operator has deferred, and drops the others.
+  void ThrowDeferred();
   // The place in in_flight_ of the event of a recording.
   int recorded_slot() const { return static_cast<int>(steps_.size()); }
   // Looks at the tensors that the last run left in values without planned memory, and drops those
@@ -349,9 +353,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
   IndexedVector<std::optional<Event>>
-      in_flight_;                      // by step; empty unless the step may be unfinished
-  std::vector<int> implied_, polled_;  // steps on devices, with and without Step::implied
-  int64_t polled_until_ns_ = -1;       // negative: this run was not polled yet
+      in_flight_;                           // by step; empty unless the step may be unfinished
+  std::vector<DefersFailures*> deferring_;  // the operators that defer failures, step by step
+  std::vector<int> implied_, polled_;       // steps on devices, with and without Step::implied
+  int64_t polled_until_ns_ = -1;            // negative: this run was not polled yet
   bool may_be_observed_ = false;
   std::unique_ptr<Recorded> recorded_;  // null if nothing can be recorded
   std::string why_not_recorded_;

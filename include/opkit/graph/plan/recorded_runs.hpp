@@ -2,18 +2,26 @@
 // RecordedRuns: the recordings of these steps for one bound plan. A run launches a recording
 // instead of calling the operators, which costs the host one launch for all steps.
 //
-// A recording repeats its work with the addresses that the operators were given. Values in the
-// plan's arenas have fixed addresses; the caller's inputs and the outputs that runs return have
-// not. The arguments of kernels cannot be changed in a recording, because only the operator that
-// launched them knows their layout. So:
+// A recording repeats its work with the addresses that the operators had when they were recorded:
+// the arguments of a kernel cannot be changed later, because only its operator knows what they
+// mean. Values in the plan's arenas always have the same addresses. The caller's inputs, and the
+// outputs that a run returns, may have others in each run. These are the addresses of a run below.
+// A run follows the first of these rules that applies:
 //
-// - The first run calls the operators. They make their own memory, and libraries load kernels.
-// - A run with the addresses of the run before is recorded, if no recording has these addresses.
-//   The caller's tensors are then read and written in place. Up to kMostRecordings are kept.
-// - From the second run on that has other addresses than the run before, runs whose addresses have
-//   no recording copy the inputs into fixed buffers and the outputs out of them, on the device, and
-//   launch a recording with these buffers. If the buffers would have more than kMostCopiedBytes,
-//   such a run calls the operators.
+// 1. The first run calls the operators, because they allocate their memory, and libraries load
+//    their kernels, in their first run.
+// 2. If there is a recording with the addresses of this run, the run launches it. It reads the
+//    caller's inputs and writes the outputs in place.
+// 3. If this run has the same addresses as the run before, and the plan has less than
+//    kMostRecordings recordings, the run makes the recording of rule 2 and launches it.
+// 4. If at least two runs had other addresses than the run before them, the run launches a
+//    recording that reads and writes buffers with fixed addresses. The device copies the inputs
+//    into the buffers before, and the outputs out of them afterwards.
+// 5. Otherwise the run calls the operators.
+//
+// A plan has no buffers if they would have more than kMostCopiedBytes. Rule 4 does not apply to it,
+// and by rule 3 a new recording replaces the oldest one. After a Drop the next run counts as the
+// first one.
 #ifndef OPKIT_GRAPH_PLAN_RECORDED_RUNS_HPP_
 #define OPKIT_GRAPH_PLAN_RECORDED_RUNS_HPP_
 
@@ -26,23 +34,23 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The steps of a specialization that are recorded together. The other steps run on the host, before
-// or after them. Nothing is recorded if `record` is null; why_not says why, and is empty for a plan
-// without steps on a device that can record.
+// The steps of a specialization that are recorded together. All other steps run on the host, before
+// or after them. If `record` is null, nothing is recorded, and why_not says why. It is empty for a
+// plan without steps on a device that can record.
 struct RecordedPart {
-  // A value whose memory may change from run to run: an input of the graph that recorded steps
-  // read, or an output that they make. The memory of an output is allocated before the launch.
+  // A value whose address may be another one in each run: an input of the graph that recorded steps
+  // read, or an output of the graph that they make. Outputs are allocated before the launch.
   struct Outer {
     int value;
     bool is_output;
   };
-  // A step that runs after a step on another stream.
+  // Step `to` runs after step `from`, which is on another stream.
   struct Wait {
     int to, from;
   };
   static constexpr int kRecorded = -1;
 
-  // Finds the steps. `nodes` are the operators of the specialization, in any executor.
+  // Finds the steps of the plan. `nodes` has the operators of one of its executors.
   static RecordedPart Of(const Specialization& plan, const BoundNodes& nodes);
 
   RecordFunction record = nullptr;
@@ -52,10 +60,11 @@ struct RecordedPart {
   int streams = 1;
   std::vector<Wait> waits;  // ordered by `to`
   std::vector<Outer> outer;
-  // Values that steps on the host read from recorded steps.
+  // Values that recorded steps make and steps on the host read.
   std::vector<int> handed_over;
-  // The host's steps and one node for all recorded steps. node_steps has the step of each node
-  // before it was renumbered by the schedule, or kRecorded.
+  // The schedule of a run that launches a recording. It has a node for each step on the host, and
+  // one node for all recorded steps. The schedule numbers its nodes anew: node_steps has the step,
+  // or kRecorded, by the number that a node had before.
   std::optional<Schedule> schedule;
   std::vector<int> node_steps;
 
@@ -79,19 +88,23 @@ class RecordedRuns {
   // Both must outlive this object.
   RecordedRuns(const RecordedPart& part, const Specialization& plan, const BoundNodes& nodes);
 
-  // Chooses the recording that the next run launches, and records it if there is none yet. Returns
-  // false if the run has to call the operators. Call it when the values have the memory of the run.
+  // Chooses the recording that the next run launches, and makes it if necessary. Returns false if
+  // the run has to call the operators. Call it when the inputs of this run are in their values.
   bool Choose(Issue issue);
-  // Launches the chosen recording. `event` must be INITIALIZED; it keeps the memory that the work
-  // uses, that of `arenas` included. Throws the errors of RecordedWork::Launch.
+  // Launches the chosen recording, and records `event`, which must be INITIALIZED, behind it. The
+  // event keeps the memory that the work uses, which includes `arenas`. Throws the errors of
+  // RecordedWork::Launch.
   void Launch(Event& event, const std::vector<Storage>& arenas);
   // Call it after a successful run that has called the operators: their memory exists from now on.
   void OperatorsRan();
-  // Forgets the recordings, because arenas have changed. Work of the latest launch may go on.
+  // Call it after a successful run that has launched a recording: the device has finished it.
+  void LaunchEnded() { launched_ = {}; }
+  // Forgets the recordings, because arenas have changed or a run has failed. The device may still
+  // work for the latest launch.
   void Drop();
-  // Waits until the device has finished the latest launch, if a Drop has left it under way.
+  // Waits until the device has finished a launch that was under way at the latest Drop.
   void FinishDropped() noexcept;
-  // Returns why recording has failed; empty if it has not.
+  // Returns the reason why recording has failed; empty if it has not failed.
   const std::string& why_not() const { return failure_; }
   // Says which steps are recorded, or why none is.
   std::string Explain() const;
@@ -119,13 +132,14 @@ class RecordedRuns {
   std::string failure_;
   bool may_copy_ = false;
   bool operators_ran_ = false;
-  int changes_ = 0;  // runs whose addresses differed from those of the run before
-  Addresses last_;
+  int changes_ = 0;  // runs whose addresses were others than those of the run before
+  Addresses last_;   // of the latest run
   std::vector<Recording> in_place_;
-  std::vector<Tensor> buffers_;  // by outer value; of the recording with copies
-  Recording with_copies_;        // without addresses
+  std::vector<Tensor> buffers_;  // for the outer values of the part, in their order
+  Recording with_copies_;        // the recording of rule 4; its `addresses` are empty
   const Recording* chosen_ = nullptr;
-  IntrusivePtr<RecordedWork> launched_, dropped_;
+  IntrusivePtr<RecordedWork> launched_;  // in the run under way
+  IntrusivePtr<RecordedWork> dropped_;   // launched_ at the latest Drop, until FinishDropped
   std::vector<RecordedWork::Move> before_, after_;
 };
 

@@ -95,13 +95,13 @@ OPKIT_INLINE void BoundPlan::Run(Timeout timeout) {
   Begin();
   try {
     running().Run(timeout);
-    Succeeded();
-    if (decisions_ != replay_->decisions()) [[unlikely]]
-      ReportMode();
   } catch (...) {
     Clean();
     throw;
   }
+  Succeeded();
+  if (decisions_ != replay_->decisions()) [[unlikely]]
+    ReportMode();
 }
 
 OPKIT_INLINE void BoundPlan::RunBody() {
@@ -121,12 +121,29 @@ OPKIT_INLINE void BoundPlan::RunBody() {
 }
 
 OPKIT_INLINE void BoundPlan::Succeeded() {
-  if (is_recorded_run()) return;
-  if (recorded_) recorded_->runs.OperatorsRan();
-  if (implied_.empty()) return;
-  for (int i : implied_) steps_[i].op->event().state()->Passed();
-  MutexLock lock(in_flight_mutex_);
-  for (int i : implied_) in_flight_[i].reset();
+  if (is_recorded_run()) {
+    recorded_->runs.LaunchEnded();
+  } else {
+    if (recorded_) recorded_->runs.OperatorsRan();
+    if (!implied_.empty()) {
+      for (int i : implied_) steps_[i].op->event().state()->Passed();
+      MutexLock lock(in_flight_mutex_);
+      for (int i : implied_) in_flight_[i].reset();
+    }
+  }
+  if (!deferring_.empty()) ThrowDeferred();
+}
+
+OPKIT_INLINE void BoundPlan::ThrowDeferred() {
+  std::exception_ptr first;
+  for (DefersFailures* const op : deferring_) {
+    try {
+      op->ThrowDeferred();
+    } catch (...) {  // later operators may have failed because of the first one
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
 }
 
 OPKIT_INLINE void BoundPlan::Cancel() {
@@ -373,6 +390,7 @@ OPKIT_INLINE void BoundPlan::MakeSteps() {
   in_flight_.resize(steps_.size());
   for (size_t i = 0; i < steps_.size(); ++i) {
     Step& step = steps_[i];
+    if (auto* const op = dynamic_cast<DefersFailures*>(step.op)) deferring_.push_back(op);
     // Host work completes its own event, also when it fails; it needs no polling.
     if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
     step.implied = FollowsFromOthers(static_cast<int>(i));

@@ -4,6 +4,7 @@
 #define OPKIT_BACKENDS_CUDA_OPS_MOVING_INDEX_FAULT_HPP_
 
 #include "opkit/backends/cuda/ops/cuda_operator.hpp"
+#include "opkit/device/deferred_failure.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
@@ -39,8 +40,9 @@ struct CUDAIndices {
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The base of operators whose kernels read indices. For a wrong index a kernel reads and writes no
-// memory outside its tensors; a later run throws kOutOfRange, once the host knows of it.
-class CUDAIndexedOperator : public CUDAStandardOperator {
+// memory outside its tensors. An executor's run then fails at its end with kOutOfRange. Without an
+// executor a later run of the operator throws it, once the host knows of it.
+class CUDAIndexedOperator : public CUDAStandardOperator, public DefersFailures {
  public:
   CUDAIndexedOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
       : CUDAStandardOperator(def, ws, config),
@@ -50,13 +52,21 @@ class CUDAIndexedOperator : public CUDAStandardOperator {
   ~CUDAIndexedOperator() override { FinishWork(); }
 
   bool RunOnDevice() final {
-    if (__atomic_exchange_n(fault(), int64_t{0}, __ATOMIC_ACQUIRE) != 0) [[unlikely]]
+    // An Error would only end a recording; the run that records reports the index at its end.
+    if (!detail::t_cuda_recording && TakeFault()) [[unlikely]]
       Throw(ErrorCode::kOutOfRange, type(), ": an earlier run had the index ", fault()[1],
             ", which is outside its axis");
     return RunIndexed();
   }
-  // A recorded run calls no operator, and so no run would report a wrong index.
-  bool SupportsRecording() const override { return false; }
+  void ThrowDeferred() final {
+    if (!TakeFault()) [[likely]]
+      return;
+    try {
+      Throw(ErrorCode::kOutOfRange, type(), ": the index ", fault()[1], " is outside its axis");
+    } catch (...) {
+      RethrowWithContext();
+    }
+  }
 
  protected:
   virtual bool RunIndexed() = 0;
@@ -64,6 +74,8 @@ class CUDAIndexedOperator : public CUDAStandardOperator {
   detail::CUDAIndices Indices(int i) { return {DenseInput(i), fault()}; }
 
  private:
+  // Returns true, once, after a launch has found a wrong index.
+  bool TakeFault() { return __atomic_exchange_n(fault(), int64_t{0}, __ATOMIC_ACQUIRE) != 0; }
   // Page-locked memory, which the device writes.
   int64_t* fault() { return static_cast<int64_t*>(fault_.raw_mutable_data()); }
 
