@@ -1,6 +1,6 @@
 // Runs the node corpus of the onnx package: every case whose operators and types are built, once on
-// every backend that claims it. skipped.txt names all others, each with its reason, and nothing
-// else.
+// every backend that claims it; a program with kernels for CUDA leaves out the backends of the CPU.
+// skipped.txt names all others, each with its reason, and nothing else.
 //   conformance_test [FILTER...] [--update] [--verbose] [--list=FILE]
 // A FILTER is a case's name or a pattern like 'test_softmax*'. --update writes the list anew for
 // the cases that it looked at.
@@ -31,7 +31,7 @@
 
 namespace {
 
-constexpr int kFewestOnReference = 900;
+constexpr int kFewest = 900;  // cases that pass on one of the backends
 
 using Names = std::vector<std::string>;
 
@@ -192,10 +192,11 @@ class Conformance {
     } else if (options_.filters.empty()) {
       for (const auto& [name, reason] : list_)
         if (!seen_.contains(name)) Fail(name, "is listed, but the corpus has no such case");
-      if (passed_[backends_[0]] < kFewestOnReference)
+      int most = 0;
+      for (const auto& [backend, passed] : passed_) most = (std::max)(most, passed);
+      if (most < kFewest)
         Fail("the corpus",
-             opkit::StrCat("passes ", passed_[backends_[0]], " cases on ", backends_[0].Name(),
-                           ", expected at least ", kFewestOnReference));
+             opkit::StrCat("passes ", most, " cases on a backend, expected at least ", kFewest));
     }
     return Summarize();
   }
@@ -260,11 +261,10 @@ class Conformance {
       if (!backend.IsReference() && !Claims(backend, facts)) continue;
       if (NeedsBackend(facts, "re2") && backend != kRe2) continue;
       const Outcome outcome = CaseRun(folder, backend).Run();
-      if (backend.IsReference()) {
-        if (!outcome.failure.empty() && !reason.empty()) return Skip(name, reason, outcome.failure);
-        if (outcome.failure.empty() && listed != list_.end() && !options_.update)
-          Fail(name, "passes, but is listed as skipped (" + listed->second + "); " + kUpdate);
-      }
+      if (!outcome.failure.empty() && !reason.empty()) return Skip(name, reason, outcome.failure);
+      if (backend.IsReference() && outcome.failure.empty() && listed != list_.end() &&
+          !options_.update)
+        Fail(name, "passes, but is listed as skipped (" + listed->second + "); " + kUpdate);
       if (!outcome.failure.empty())
         Fail(name + " (" + backend.Name() + ")", outcome.failure);
       else if (outcome.claimed)
@@ -321,7 +321,7 @@ class Conformance {
   std::map<Backend, int> passed_;
   std::set<std::string> seen_;
   const std::map<Backend, std::set<std::string>> kernels_ = OperatorsByBackend();
-  const std::vector<Backend> backends_ = Backends();
+  const std::vector<Backend> backends_ = BackendsOfModels();
   int failed_ = 0;
 };
 
