@@ -123,9 +123,11 @@ struct Problem {
       Require(layout->rows > 0 && layout->cols > 0, "an empty matrix");
       Require(layout->ld >= static_cast<int64_t>(layout->rows),
               "a leading dimension below the rows");
-      Require(layout->type == d.type, "matrices of several types");
       Require(layout->batch == d.batch && layout->batch > 0, "different batches");
     }
+    Require(b.type == a.type && c.type == d.type, "matrices of several types");
+    Require(d.type == a.type || (d.type == CUDA_R_32F && a.type != CUDA_R_64F),
+            "a result of another type");
     Require(d.batch == 1 || d.stride >= d.ld * static_cast<int64_t>(d.cols),
             "matrices of D that overlap");
     Require(m() == d.rows && n() == d.cols && inner_b() == k(), "matrices that do not fit");
@@ -186,7 +188,7 @@ struct Problem {
       return batch * layout.stride + static_cast<int64_t>(row) +
              static_cast<int64_t>(column) * layout.ld;
     };
-    const opkit::DType dtype = DTypeOf(d.type);
+    const opkit::DType dtype = DTypeOf(d.type), factor = DTypeOf(a.type);
     const bool turns_a = desc.trans_a != CUBLAS_OP_N, turns_b = desc.trans_b != CUBLAS_OP_N;
     for (int64_t batch = 0; batch < d.batch; ++batch)
       for (uint64_t column = 0; column < n(); ++column)
@@ -194,8 +196,8 @@ struct Problem {
           double sum = 0;
           for (uint64_t i = 0; i < k(); ++i)
             sum +=
-                fake::Load(as, turns_a ? at(a, batch, i, row) : at(a, batch, row, i), dtype) *
-                fake::Load(bs, turns_b ? at(b, batch, column, i) : at(b, batch, i, column), dtype);
+                fake::Load(as, turns_a ? at(a, batch, i, row) : at(a, batch, row, i), factor) *
+                fake::Load(bs, turns_b ? at(b, batch, column, i) : at(b, batch, i, column), factor);
           sum *= alpha;
           if (beta != 0) sum += beta * fake::Load(cs, at(c, batch, row, column), dtype);
           if (has_bias()) sum += fake::Load(desc.bias, static_cast<int64_t>(row), dtype);

@@ -41,18 +41,28 @@ struct RecurrentSizes {
   int64_t steps = 0, batch = 0, input = 0, hidden = 0, directions = 1;
   bool batch_first = false;  // layout 1
 
+  RecurrentSizes() = default;
+  // Reads the extents of a layer from the shapes of X and R.
+  RecurrentSizes(const Shape& x, const Shape& r, bool is_batch_first)
+      : steps(x[is_batch_first ? 1 : 0]),
+        batch(x[is_batch_first ? 0 : 1]),
+        input(x[2]),
+        hidden(r[2]),
+        directions(r[0]),
+        batch_first(is_batch_first) {}
+
   // XRow: the row of X for one step of a sequence. Y: the offset in Y of that step in one
   // direction.
-  int64_t XRow(int64_t step, int64_t sequence) const {
+  OPKIT_HOST_DEVICE int64_t XRow(int64_t step, int64_t sequence) const {
     return batch_first ? sequence * steps + step : step * batch + sequence;
   }
-  int64_t Y(int64_t step, int64_t direction, int64_t sequence) const {
+  OPKIT_HOST_DEVICE int64_t Y(int64_t step, int64_t direction, int64_t sequence) const {
     return (batch_first ? (sequence * steps + step) * directions + direction
                         : (step * directions + direction) * batch + sequence) *
            hidden;
   }
   // The offset in the tensors of initial and last states.
-  int64_t State(int64_t direction, int64_t sequence) const {
+  OPKIT_HOST_DEVICE int64_t State(int64_t direction, int64_t sequence) const {
     return (batch_first ? sequence * directions + direction : direction * batch + sequence) *
            hidden;
   }
@@ -69,23 +79,26 @@ inline int64_t RecurrentDirections(const OperatorDef& def) {
 }  // namespace detail
 
 // The base of the kernels of a layer. Reads attributes, extents and the lengths of the sequences.
-template <class Layer>
-class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
+// Base is a StandardOperator of some device.
+template <class Layer, class Base = StandardOperator>
+class RecurrentOpBase : public Base, protected RecurrentInputs {
  public:
   RecurrentOpBase(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : StandardOperator(def, ws, config) {
+      : Base(def, ws, config) {
     const std::vector<std::string> each = Layer::Functions();
-    std::vector<std::string> names = GetRepeatedArgument<std::string>("activations");
+    auto names = this->template GetRepeatedArgument<std::string>("activations");
     const size_t expected = each.size() * static_cast<size_t>(directions_);
     if (names.empty())
       for (int64_t d = 0; d < directions_; ++d) names.insert(names.end(), each.begin(), each.end());
     if (names.size() != expected)
-      Throw(ErrorCode::kInvalidArgument, type(), ": ", names.size(), " activations ", names,
+      Throw(ErrorCode::kInvalidArgument, this->type(), ": ", names.size(), " activations ", names,
             ", expected ", expected, ": ", each.size(), " for each direction");
-    functions_ = RecurrentFunctions(names, GetRepeatedArgument<float>("activation_alpha"),
-                                    GetRepeatedArgument<float>("activation_beta"), type());
+    functions_ = RecurrentFunctions(
+        names, this->template GetRepeatedArgument<float>("activation_alpha"),
+        this->template GetRepeatedArgument<float>("activation_beta"), this->type());
     if (clip_ < 0)
-      Throw(ErrorCode::kInvalidArgument, type(), ": clip is ", clip_, ", expected a bound above 0");
+      Throw(ErrorCode::kInvalidArgument, this->type(), ": clip is ", clip_,
+            ", expected a bound above 0");
   }
 
  protected:
@@ -93,15 +106,7 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
 
   RecurrentSizes SizesNow() {
     this->Infer();  // refuses inputs whose shapes do not fit
-    const Shape &x = Input(kX).shape(), &r = Input(kR).shape();
-    RecurrentSizes sizes;
-    sizes.batch_first = batch_first_;
-    sizes.steps = x[batch_first_ ? 1 : 0];
-    sizes.batch = x[batch_first_ ? 0 : 1];
-    sizes.input = x[2];
-    sizes.hidden = r[2];
-    sizes.directions = directions_;
-    return sizes;
+    return RecurrentSizes(this->Input(kX).shape(), this->Input(kR).shape(), batch_first_);
   }
   bool IsReverse(int64_t direction) const { return direction == 1 || direction_ == "reverse"; }
   // Returns the activations f, g, h of a direction.
@@ -112,11 +117,11 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
   // than the steps of X.
   void ReadLengths(const RecurrentSizes& sizes, std::vector<int64_t>& lengths) {
     lengths.assign(static_cast<size_t>(sizes.batch), sizes.steps);
-    if (!HasInput(kLengths)) return;
-    const int32_t* given = DenseInput(kLengths).template data<int32_t>();
+    if (!this->HasInput(kLengths)) return;
+    const int32_t* given = this->DenseInput(kLengths).template data<int32_t>();
     for (size_t i = 0; i < lengths.size(); ++i) {
       if (given[i] < 0 || given[i] > sizes.steps)
-        Throw(ErrorCode::kOutOfRange, type(), ": sequence_lens[", i, "] is ", given[i],
+        Throw(ErrorCode::kOutOfRange, this->type(), ": sequence_lens[", i, "] is ", given[i],
               ", but X has ", sizes.steps, " steps");
       lengths[i] = given[i];
     }
@@ -127,13 +132,13 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
   }
 
  private:
-  const std::string direction_ = GetSingleArgument<std::string>("direction");
+  const std::string direction_ = this->template GetSingleArgument<std::string>("direction");
 
  protected:
-  const int64_t directions_ = detail::RecurrentDirections(def());
-  const bool batch_first_ = GetSingleArgument<int64_t>("layout") != 0;
-  const bool variant_ = IsVariant(def());
-  const float clip_ = GetSingleArgument<float>("clip", 0.f);  // 0: none
+  const int64_t directions_ = detail::RecurrentDirections(this->def());
+  const bool batch_first_ = this->template GetSingleArgument<int64_t>("layout") != 0;
+  const bool variant_ = IsVariant(this->def());
+  const float clip_ = this->template GetSingleArgument<float>("clip", 0.f);  // 0: none
 
  private:
   std::vector<RecurrentFunction> functions_;
@@ -141,11 +146,35 @@ class RecurrentOpBase : public StandardOperator, protected RecurrentInputs {
 
 namespace detail {
 
+// The equations of one element of the state. C is float or double.
+template <class C>
+struct RecurrentUnit {
+  const RecurrentFunction* f;  // the activation functions f, g and h of ONNX
+  C clip;                      // bound of the activations' inputs; 0: no bound
+  bool variant;
+
+  OPKIT_HOST_DEVICE C Apply(int function, C x) const {
+    if (clip > 0) x = x > clip ? clip : x < -clip ? -clip : x;
+    return f[function](x);
+  }
+  // Returns the state of LSTM, and renews its cell. `gates` are the sums of the products and the
+  // biases, `peephole` has the weights of the input, the output and the forget gate.
+  OPKIT_HOST_DEVICE C Lstm(const C (&gates)[4], const C (&peephole)[3], C& cell) const {
+    const C in = Apply(0, gates[0] + peephole[0] * cell);
+    const C forget = variant ? 1 - in : Apply(0, gates[2] + peephole[2] * cell);
+    cell = forget * cell + in * Apply(1, gates[3]);
+    const C out = Apply(0, gates[1] + peephole[1] * cell);
+    return out * f[2](cell);  // not clipped, as in ONNX Runtime
+  }
+  // Returns the state of GRU. `candidate` is the sum of the hidden gate.
+  OPKIT_HOST_DEVICE C Gru(C update, C candidate, C state) const {
+    return (1 - update) * Apply(1, candidate) + update * state;
+  }
+};
+
 // The values that one step of one sequence, in one direction, reads and writes. All are double.
 struct RecurrentState {
-  const RecurrentFunction* f;  // the activation functions f, g and h of ONNX
-  double clip;                 // bound of the activations' inputs; 0: no bound
-  bool variant;
+  RecurrentUnit<double> unit;
   int64_t hidden;
   const double *r, *bias_r;   // [gates * hidden, hidden], [gates * hidden]
   const double* peephole;     // [3 * hidden]: input, output, forget
@@ -159,24 +188,17 @@ struct RecurrentState {
     return sum;
   }
   double Gate(int64_t row) const { return gates[Index(row)]; }
-  double Apply(int function, double x) const {
-    if (clip > 0) x = x > clip ? clip : x < -clip ? -clip : x;
-    return f[function](x);
-  }
 };
 
 inline void RecurrentStep(LstmLayer, RecurrentState& s) {
   const int64_t n = s.hidden;
   s.next = s.h;
   for (int64_t j = 0; j < n; ++j) {
-    double& cell = s.c[Index(j)];
-    auto gate = [&](int64_t row) { return s.Gate(row) + s.Recur(row, s.h); };
-    const double in = s.Apply(0, gate(j) + s.peephole[j] * cell);
-    const double forget =
-        s.variant ? 1 - in : s.Apply(0, gate(2 * n + j) + s.peephole[2 * n + j] * cell);
-    cell = forget * cell + in * s.Apply(1, gate(3 * n + j));
-    const double out = s.Apply(0, gate(n + j) + s.peephole[n + j] * cell);
-    s.next[Index(j)] = out * s.f[2](cell);  // not clipped, as in ONNX Runtime
+    double gates[4];
+    for (int64_t gate = 0; gate < 4; ++gate)
+      gates[gate] = s.Gate(gate * n + j) + s.Recur(gate * n + j, s.h);
+    s.next[Index(j)] = s.unit.Lstm(gates, {s.peephole[j], s.peephole[n + j], s.peephole[2 * n + j]},
+                                   s.c[Index(j)]);
   }
   s.h.swap(s.next);
 }
@@ -185,23 +207,23 @@ inline void RecurrentStep(GruLayer, RecurrentState& s) {
   std::vector<double> update(static_cast<size_t>(n)), reset = update, kept = update;
   for (int64_t j = 0; j < n; ++j) {
     const auto at = static_cast<size_t>(j);
-    update[at] = s.Apply(0, s.Gate(j) + s.Recur(j, s.h));
-    reset[at] = s.Apply(0, s.Gate(n + j) + s.Recur(n + j, s.h));
+    update[at] = s.unit.Apply(0, s.Gate(j) + s.Recur(j, s.h));
+    reset[at] = s.unit.Apply(0, s.Gate(n + j) + s.Recur(n + j, s.h));
     kept[at] = reset[at] * s.h[at];
   }
   s.next = s.h;
   for (int64_t j = 0; j < n; ++j) {
     const auto at = static_cast<size_t>(j);
     const double recurrent =
-        s.variant ? reset[at] * s.Recur(2 * n + j, s.h) : s.Recur(2 * n + j, kept);
-    const double candidate = s.Apply(1, s.Gate(2 * n + j) + recurrent);
-    s.next[at] = (1 - update[at]) * candidate + update[at] * s.h[at];
+        s.unit.variant ? reset[at] * s.Recur(2 * n + j, s.h) : s.Recur(2 * n + j, kept);
+    s.next[at] = s.unit.Gru(update[at], s.Gate(2 * n + j) + recurrent, s.h[at]);
   }
   s.h.swap(s.next);
 }
 inline void RecurrentStep(RnnLayer, RecurrentState& s) {
   s.next = s.h;
-  for (int64_t j = 0; j < s.hidden; ++j) s.next[Index(j)] = s.Apply(0, s.Gate(j) + s.Recur(j, s.h));
+  for (int64_t j = 0; j < s.hidden; ++j)
+    s.next[Index(j)] = s.unit.Apply(0, s.Gate(j) + s.Recur(j, s.h));
   s.h.swap(s.next);
 }
 
@@ -363,9 +385,7 @@ class RecurrentOp final : public RecurrentOpBase<Layer> {
       const int64_t length = lengths[detail::Index(sequence)];
       const int64_t state = sizes.State(d, sequence);
       detail::RecurrentState s;
-      s.f = this->Functions(d);
-      s.clip = static_cast<double>(this->clip_);
-      s.variant = this->variant_;
+      s.unit = {this->Functions(d), static_cast<double>(this->clip_), this->variant_};
       s.hidden = sizes.hidden;
       s.r = r.data() + d * rows * sizes.hidden;
       s.bias_r = b.data() + d * 2 * rows + rows;

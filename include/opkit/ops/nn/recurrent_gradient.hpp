@@ -18,10 +18,10 @@ struct RecurrentSlopes {
   std::vector<double> kept;
   double* peephole;
 };
-// Returns the derivative of RecurrentState::Apply.
+// Returns the derivative of RecurrentUnit::Apply.
 inline double RecurrentSlope(const RecurrentState& s, int function, double x) {
-  if (s.clip > 0 && std::fabs(x) > s.clip) return 0;
-  return s.f[function].Derivative(x);
+  if (s.unit.clip > 0 && std::fabs(x) > s.unit.clip) return 0;
+  return s.unit.f[function].Derivative(x);
 }
 // Adds R' times the gradients of rows [begin, end) to `to`.
 inline void AddThroughR(const RecurrentState& s, const std::vector<double>& slopes, int64_t begin,
@@ -36,19 +36,20 @@ inline void RecurrentStepBack(LstmLayer, const RecurrentState& s, RecurrentSlope
   for (int64_t j = 0; j < n; ++j) {
     const auto sum = [&](int64_t row) { return s.Gate(row) + s.Recur(row, s.h); };
     const double before = s.c[Index(j)], *p = s.peephole;
-    const double in_sum = sum(j) + p[j] * before, in = s.Apply(0, in_sum);
-    const double forget_sum = s.variant ? 0 : sum(2 * n + j) + p[2 * n + j] * before;
-    const double forget = s.variant ? 1 - in : s.Apply(0, forget_sum);
-    const double cell_sum = sum(3 * n + j), made = s.Apply(1, cell_sum);
+    const double in_sum = sum(j) + p[j] * before, in = s.unit.Apply(0, in_sum);
+    const double forget_sum = s.unit.variant ? 0 : sum(2 * n + j) + p[2 * n + j] * before;
+    const double forget = s.unit.variant ? 1 - in : s.unit.Apply(0, forget_sum);
+    const double cell_sum = sum(3 * n + j), made = s.unit.Apply(1, cell_sum);
     const double cell = forget * before + in * made;
-    const double out_sum = sum(n + j) + p[n + j] * cell, out = s.Apply(0, out_sum);
+    const double out_sum = sum(n + j) + p[n + j] * cell, out = s.unit.Apply(0, out_sum);
     const double slope = d.h[Index(j)];
-    const double to_out = slope * s.f[2](cell) * RecurrentSlope(s, 0, out_sum);
+    const double to_out = slope * s.unit.f[2](cell) * RecurrentSlope(s, 0, out_sum);
     const double to_cell =
-        d.c[Index(j)] + slope * out * s.f[2].Derivative(cell) + to_out * p[n + j];
+        d.c[Index(j)] + slope * out * s.unit.f[2].Derivative(cell) + to_out * p[n + j];
     const double to_in =
-        to_cell * (s.variant ? made - before : made) * RecurrentSlope(s, 0, in_sum);
-    const double to_forget = s.variant ? 0 : to_cell * before * RecurrentSlope(s, 0, forget_sum);
+        to_cell * (s.unit.variant ? made - before : made) * RecurrentSlope(s, 0, in_sum);
+    const double to_forget =
+        s.unit.variant ? 0 : to_cell * before * RecurrentSlope(s, 0, forget_sum);
     d.c[Index(j)] = to_cell * forget + to_in * p[j] + to_forget * p[2 * n + j];
     d.peephole[j] += to_in * before;
     d.peephole[n + j] += to_out * cell;
@@ -68,23 +69,23 @@ inline void RecurrentStepBack(GruLayer, const RecurrentState& s, RecurrentSlopes
   std::vector<double> reset(static_cast<size_t>(n)), to_reset = reset, before = reset;
   d.kept = reset;
   for (int64_t j = 0; j < n; ++j) {
-    reset[Index(j)] = s.Apply(0, sum(n + j));
+    reset[Index(j)] = s.unit.Apply(0, sum(n + j));
     d.kept[Index(j)] = reset[Index(j)] * s.h[Index(j)];
   }
   for (int64_t j = 0; j < n; ++j) {
-    const double update = s.Apply(0, sum(j)), slope = d.h[Index(j)];
-    const double linear = s.Recur(2 * n + j, s.variant ? s.h : d.kept);
+    const double update = s.unit.Apply(0, sum(j)), slope = d.h[Index(j)];
+    const double linear = s.Recur(2 * n + j, s.unit.variant ? s.h : d.kept);
     const double candidate_sum =
-        s.Gate(2 * n + j) + (s.variant ? reset[Index(j)] * linear : linear);
-    const double candidate = s.Apply(1, candidate_sum);
+        s.Gate(2 * n + j) + (s.unit.variant ? reset[Index(j)] * linear : linear);
+    const double candidate = s.unit.Apply(1, candidate_sum);
     const double to_candidate = slope * (1 - update) * RecurrentSlope(s, 1, candidate_sum);
     before[Index(j)] = slope * update;
     d.gates[Index(j)] = slope * (s.h[Index(j)] - candidate) * RecurrentSlope(s, 0, sum(j));
     d.gates[Index(2 * n + j)] = to_candidate;
-    if (s.variant) to_reset[Index(j)] = to_candidate * linear;
+    if (s.unit.variant) to_reset[Index(j)] = to_candidate * linear;
   }
   d.recurrent = d.gates;
-  if (s.variant) {
+  if (s.unit.variant) {
     for (int64_t j = 0; j < n; ++j) d.recurrent[Index(2 * n + j)] *= reset[Index(j)];
     AddThroughR(s, d.recurrent, 2 * n, 3 * n, before);
     d.kept.clear();
@@ -207,9 +208,9 @@ class RecurrentGradientOp final : public RecurrentOpBase<Layer> {
     const double* w = values_[Base::kW].data() + direction * rows * sizes.input;
     const double* b = values_[Base::kB].data() + direction * 2 * rows;
     detail::RecurrentState s;
-    s.f = this->Functions(direction);
-    s.clip = static_cast<double>(this->clip_);
-    s.variant = this->variant_;
+    s.unit.f = this->Functions(direction);
+    s.unit.clip = static_cast<double>(this->clip_);
+    s.unit.variant = this->variant_;
     s.hidden = n;
     s.r = values_[Base::kR].data() + direction * rows * n;
     s.bias_r = b + rows;

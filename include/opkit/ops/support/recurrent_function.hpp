@@ -30,7 +30,7 @@ struct RecurrentFunction {
   float alpha = 0, beta = 0;
 
   template <class T>
-  T operator()(T x) const {
+  OPKIT_HOST_DEVICE T operator()(T x) const {
     const T a = static_cast<T>(alpha), b = static_cast<T>(beta);
     switch (kind) {
       case Kind::kSigmoid:

@@ -20,6 +20,28 @@ inline constexpr int64_t kCublasScratch = int64_t{32} << 20;
 inline constexpr int64_t kCublasAlignment = 256;  // of the workspace
 inline constexpr int kCublasAlgorithms = 3;       // among which tuning measures
 
+// Divides the scratch memory of a run into parts, which are aligned. cuBLASLt's own comes first.
+class CublasParts {
+ public:
+  // Adds a part, and returns where it begins, in bytes.
+  int64_t Add(int64_t bytes) {
+    const int64_t first = end_;
+    end_ += (bytes + kCublasAlignment - 1) / kCublasAlignment * kCublasAlignment;
+    return first;
+  }
+  // Returns the bytes of all parts, with those that align the first one.
+  int64_t size() const { return end_ + kCublasAlignment; }
+  // Returns the first part of scratch memory of size() bytes.
+  static char* Begin(void* scratch) {
+    const auto first = reinterpret_cast<uintptr_t>(scratch);
+    return reinterpret_cast<char*>((first + kCublasAlignment - 1) / kCublasAlignment *
+                                   kCublasAlignment);
+  }
+
+ private:
+  int64_t end_ = kCublasScratch;
+};
+
 // Throws an Error "<what> failed: <name of the status>" unless the call succeeded.
 inline void CheckCublas(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
@@ -46,6 +68,7 @@ struct CublasExtents {
   bool trans_a = false, trans_b = false;
   int64_t batch = 1, stride_a = 0, stride_b = 0;  // elements to the next matrix of A and B
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  bool is_wide = false;  // D of 16-bit matrices is of float32
   friend bool operator==(const CublasExtents&, const CublasExtents&) = default;
 };
 // The device memory and the factors of a run. `c` is read only if beta is not 0, and may be `d`.
@@ -83,12 +106,7 @@ class CublasProduct {
       extents_ = extents;
     }
     if (operands.bias) Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
-    void* workspace = nullptr;
-    if (workspace_bytes_ > 0) {
-      const auto first = reinterpret_cast<uintptr_t>(scratch());
-      workspace = reinterpret_cast<void*>((first + kCublasAlignment - 1) / kCublasAlignment *
-                                          kCublasAlignment);
-    }
+    void* const workspace = workspace_bytes_ > 0 ? CublasParts::Begin(scratch()) : nullptr;
     const float narrow[] = {static_cast<float>(operands.alpha), static_cast<float>(operands.beta)};
     const bool is_double = extents.dtype == DType::kFloat64;
     // The matrices are row-major. cuBLASLt's are column-major, so that it sees all of them
@@ -128,11 +146,10 @@ class CublasProduct {
   }
   // Describes `rows` rows of `columns` elements, as cuBLASLt sees them.
   static void Describe(cublasLtMatrixLayoutOpaque_t& layout, const CublasExtents& extents,
-                       int64_t rows, int64_t columns, int64_t stride) {
-    CheckCublas(
-        cublasLtMatrixLayoutInit(&layout, TypeOf(extents.dtype), static_cast<uint64_t>(columns),
-                                 static_cast<uint64_t>(rows), columns),
-        "cublasLtMatrixLayoutInit");
+                       cudaDataType_t type, int64_t rows, int64_t columns, int64_t stride) {
+    CheckCublas(cublasLtMatrixLayoutInit(&layout, type, static_cast<uint64_t>(columns),
+                                         static_cast<uint64_t>(rows), columns),
+                "cublasLtMatrixLayoutInit");
     const auto set = [&]<class T>(cublasLtMatrixLayoutAttribute_t attribute, T value) {
       CheckCublas(cublasLtMatrixLayoutSetAttribute(&layout, attribute, &value, sizeof(value)),
                   "cublasLtMatrixLayoutSetAttribute");
@@ -154,10 +171,12 @@ class CublasProduct {
     Set(CUBLASLT_MATMUL_DESC_TRANSB, extents.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     Set(CUBLASLT_MATMUL_DESC_EPILOGUE, extents.epilogue);
     if (bias) Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-    const auto& [dtype, m, n, k, trans_a, trans_b, batch, stride_a, stride_b, epilogue] = extents;
-    Describe(a_, extents, trans_a ? k : m, trans_a ? m : k, stride_a);
-    Describe(b_, extents, trans_b ? n : k, trans_b ? k : n, stride_b);
-    Describe(d_, extents, m, n, m * n);
+    const auto& [dtype, m, n, k, trans_a, trans_b, batch, stride_a, stride_b, epilogue, is_wide] =
+        extents;
+    const cudaDataType_t type = TypeOf(dtype);
+    Describe(a_, extents, type, trans_a ? k : m, trans_a ? m : k, stride_a);
+    Describe(b_, extents, type, trans_b ? n : k, trans_b ? k : n, stride_b);
+    Describe(d_, extents, is_wide && !is_double ? CUDA_R_32F : type, m, n, m * n);
 
     cublasLtMatmulPreferenceOpaque_t preference;
     CheckCublas(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");

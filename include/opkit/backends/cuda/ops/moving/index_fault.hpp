@@ -1,5 +1,5 @@
-// CUDAIndexFault: how a kernel reports an index outside its axis to the host. A kernel cannot
-// throw, and a run that waited for its indices would stop the device.
+// CUDAIndexFault: how a kernel reports an index or a length outside its axis to the host. A kernel
+// cannot throw, and a run that waited for its indices would stop the device.
 #ifndef OPKIT_BACKENDS_CUDA_OPS_MOVING_INDEX_FAULT_HPP_
 #define OPKIT_BACKENDS_CUDA_OPS_MOVING_INDEX_FAULT_HPP_
 
@@ -12,7 +12,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 struct CUDAIndices {
   const void* data = nullptr;
   bool is_wide = true;
-  int64_t* fault = nullptr;  // two numbers: 1 after a wrong index, and that index
+  // Two numbers: 0, or kWrongIndex or kWrongLength and the wrong number.
+  int64_t* fault = nullptr;
+  static constexpr int64_t kWrongIndex = 1, kWrongLength = 2;
 
   CUDAIndices() = default;
   CUDAIndices(const Tensor& indices, int64_t* faults)
@@ -21,17 +23,37 @@ struct CUDAIndices {
   // Returns index i; negative ones count from the end of an axis of `extent`. Returns -1 for an
   // index outside the axis, and notes it.
   OPKIT_DEVICE int64_t At(int64_t i, int64_t extent) const {
-    const int64_t given =
-        is_wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
-    const int64_t index = given < 0 ? given + extent : given;
+    const int64_t given = Given(i);
+    return Checked(given, given < 0 ? given + extent : given, extent);
+  }
+  // The same where negative indices are wrong.
+  OPKIT_DEVICE int64_t FromStart(int64_t i, int64_t extent) const {
+    const int64_t given = Given(i);
+    return Checked(given, given, extent);
+  }
+  // Returns number i, a length of 0 to `most`; `most` if the input is left out. Returns 0 for
+  // another number, and notes it.
+  OPKIT_DEVICE int64_t Length(int64_t i, int64_t most) const {
+    if (!data) return most;
+    const int64_t given = Given(i);
+    if (given >= 0 && given <= most) return given;
+    Note(given, kWrongLength);
+    return 0;
+  }
+  // Threads may write at once: one of the wrong indices is kept.
+  OPKIT_DEVICE void Note(int64_t given, int64_t kind = kWrongIndex) const {
+    fault[1] = given;
+    fault[0] = kind;
+  }
+
+ private:
+  OPKIT_DEVICE int64_t Given(int64_t i) const {
+    return is_wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
+  }
+  OPKIT_DEVICE int64_t Checked(int64_t given, int64_t index, int64_t extent) const {
     if (index >= 0 && index < extent) return index;
     Note(given);
     return -1;
-  }
-  // Threads may write at once: one of the wrong indices is kept.
-  OPKIT_DEVICE void Note(int64_t given) const {
-    fault[1] = given;
-    fault[0] = 1;
   }
 };
 
@@ -53,16 +75,17 @@ class CUDAIndexedOperator : public CUDAStandardOperator, public DefersFailures {
 
   bool RunOnDevice() final {
     // An Error would only end a recording; the run that records reports the index at its end.
-    if (!detail::t_cuda_recording && TakeFault()) [[unlikely]]
-      Throw(ErrorCode::kOutOfRange, type(), ": an earlier run had the index ", fault()[1],
+    if (const int64_t wrong = detail::t_cuda_recording ? 0 : TakeFault(); wrong != 0) [[unlikely]]
+      Throw(ErrorCode::kOutOfRange, type(), ": an earlier run had the ", Found(wrong),
             ", which is outside its axis");
     return RunIndexed();
   }
   void ThrowDeferred() final {
-    if (!TakeFault()) [[likely]]
+    const int64_t wrong = TakeFault();
+    if (wrong == 0) [[likely]]
       return;
     try {
-      Throw(ErrorCode::kOutOfRange, type(), ": the index ", fault()[1], " is outside its axis");
+      Throw(ErrorCode::kOutOfRange, type(), ": the ", Found(wrong), " is outside its axis");
     } catch (...) {
       RethrowWithContext();
     }
@@ -72,10 +95,15 @@ class CUDAIndexedOperator : public CUDAStandardOperator, public DefersFailures {
   virtual bool RunIndexed() = 0;
   // Returns the indices in input i, for a loop.
   detail::CUDAIndices Indices(int i) { return {DenseInput(i), fault()}; }
+  // Returns the lengths in input i, which may be left out.
+  detail::CUDAIndices Lengths(int i) { return HasInput(i) ? Indices(i) : detail::CUDAIndices(); }
 
  private:
-  // Returns true, once, after a launch has found a wrong index.
-  bool TakeFault() { return __atomic_exchange_n(fault(), int64_t{0}, __ATOMIC_ACQUIRE) != 0; }
+  // Returns, once, the kind of wrong number that a launch has found; 0 if it found none.
+  int64_t TakeFault() { return __atomic_exchange_n(fault(), int64_t{0}, __ATOMIC_ACQUIRE); }
+  std::string Found(int64_t kind) {
+    return StrCat(kind == detail::CUDAIndices::kWrongIndex ? "index " : "length ", fault()[1]);
+  }
   // Page-locked memory, which the device writes.
   int64_t* fault() { return static_cast<int64_t*>(fault_.raw_mutable_data()); }
 
