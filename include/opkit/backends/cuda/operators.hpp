@@ -16,6 +16,7 @@
 #include "opkit/backends/cuda/ops/moving/resize.hpp"
 #include "opkit/backends/cuda/ops/moving/scatter.hpp"
 #include "opkit/backends/cuda/ops/random.hpp"
+#include "opkit/backends/cuda/ops/rotary_embedding.hpp"
 #include "opkit/backends/cuda/ops/rows/loss.hpp"
 #include "opkit/backends/cuda/ops/rows/normalization.hpp"
 #include "opkit/backends/cuda/ops/rows/order.hpp"

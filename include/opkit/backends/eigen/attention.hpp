@@ -149,7 +149,7 @@ class AttentionEigenOp final : public AttentionOpBase {
       show(3);
     }
     const int64_t y_step = run.result_step;
-    float* y = run.y + query.PlaceOfResult(value.size, batch, head, 0) + first * y_step;
+    float* y = run.y + query.OfSize(value.size).At(batch, head, 0) + first * y_step;
     float beta = 0;
     ForSegments(run.problem, value, run.past_v, run.v, batch, group, columns,
                 [&](const Segment& s) {

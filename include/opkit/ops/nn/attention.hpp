@@ -119,66 +119,114 @@ inline void InferAttention(InferenceContext& c) {
 
 }  // namespace detail
 
-// The base of the kernels of Attention.
-class AttentionOpBase : public StandardOperator {
+// Where the rows of a dense tensor of queries, keys or values lie.
+struct AttentionRows {
+  int64_t batch = 0, heads = 0, steps = 0, size = 0;
+  bool packed = false;  // rank 3: the heads of a step are neighbours
+
+  OPKIT_HOST_DEVICE int64_t At(int64_t b, int64_t head, int64_t step) const {
+    return (packed ? (b * steps + step) * heads + head : (b * heads + head) * steps + step) * size;
+  }
+  // Returns the elements from a row to that of the next step.
+  int64_t RowStep() const { return packed ? heads * size : size; }
+  // Returns the same rows with another size, such as those of Y, which lie as those of Q.
+  AttentionRows OfSize(int64_t other) const { return {batch, heads, steps, other, packed}; }
+};
+// The rows of the inputs of a node.
+struct AttentionExtents {
+  AttentionRows query, key, value;
+  int64_t past, total;  // keys before K, and all keys
+
+  // `past_key` is null without a past. The shapes must have passed inference.
+  AttentionExtents(const Arguments& args, const Shape& q, const Shape& k, const Shape& v,
+                   const Shape* past_key)
+      : query(Rows(q, args, "q_num_heads")),
+        key(Rows(k, args, "kv_num_heads")),
+        value(Rows(v, args, "kv_num_heads")),
+        past(past_key ? (*past_key)[2] : 0),
+        total(past + key.steps) {}
+
+ private:
+  static AttentionRows Rows(const Shape& x, const Arguments& args, const char* attribute) {
+    const auto found = detail::AttentionHeads::Of(x, args, attribute);
+    return {found.batch.value(), found.heads.value(), found.steps.value(), found.size.value(),
+            x.rank() == 3};
+  }
+};
+
+// Where the numbers of a mask lie for the scores of a query.
+struct AttentionMaskRows {
+  int64_t extent = 0;           // keys from here on do not count
+  int64_t rows[3] = {0, 0, 0};  // steps of the axes before the last one
+
+  AttentionMaskRows() = default;
+  AttentionMaskRows(const Shape& mask, int64_t total)
+      : extent(mask.dim(-1) < total ? mask.dim(-1) : total) {
+    int64_t step = mask.dim(-1);
+    for (int i = 2; i <= mask.rank(); ++i) {
+      if (mask.dim(-i) != 1) rows[4 - i] = step;
+      step *= mask.dim(-i);
+    }
+  }
+  OPKIT_HOST_DEVICE int64_t At(int64_t batch, int64_t head, int64_t step) const {
+    return batch * rows[0] + head * rows[1] + step * rows[2];
+  }
+};
+
+// The attributes and the extents of a node. Base is a StandardOperator of some device.
+template <class Base>
+class AttentionOn : public Base {
  public:
-  using StandardOperator::StandardOperator;
+  using Base::Base;
+
+ protected:
+  AttentionExtents ExtentsNow() {
+    this->Infer();  // refuses inputs whose shapes do not fit
+    return AttentionExtents(this->def().args(), this->Input(0).shape(), this->Input(1).shape(),
+                            this->Input(2).shape(),
+                            this->HasInput(4) ? &this->Input(4).shape() : nullptr);
+  }
+  double ScaleFor(int64_t size) const {
+    return this->HasArgument("scale")
+               ? static_cast<double>(this->template GetSingleArgument<float>("scale", 1))
+               : 1 / std::sqrt(static_cast<double>(size));
+  }
+
+  const bool causal_ = this->template GetSingleArgument<int64_t>("is_causal") != 0;
+  const int64_t mode_ = this->template GetSingleArgument<int64_t>("qk_matmul_output_mode");
+  const double softcap_ = static_cast<double>(this->template GetSingleArgument<float>("softcap"));
+};
+
+// The base of the kernels of Attention on the CPU.
+class AttentionOpBase : public AttentionOn<StandardOperator> {
+ public:
+  using AttentionOn::AttentionOn;
 
  protected:
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  using Heads = AttentionRows;
 
-  // Where the rows of a dense input lie.
-  struct Heads {
-    int64_t batch, heads, steps, size;
-    bool packed;  // rank 3: the heads of a step are neighbours
-
-    Heads(const Tensor& x, const Arguments& args, const char* attribute) : packed(x.rank() == 3) {
-      const auto found = detail::AttentionHeads::Of(x.shape(), args, attribute);
-      batch = found.batch.value(), heads = found.heads.value();
-      steps = found.steps.value(), size = found.size.value();
-    }
-    int64_t At(int64_t b, int64_t head, int64_t step) const {
-      return (packed ? (b * steps + step) * heads + head : (b * heads + head) * steps + step) *
-             size;
-    }
-    // Returns the elements from a row to that of the next step.
-    int64_t RowStep() const { return packed ? heads * size : size; }
-    // Returns the place of a row of Y, which lies as Q does.
-    int64_t PlaceOfResult(int64_t result_size, int64_t b, int64_t head, int64_t step) const {
-      Heads result = *this;
-      result.size = result_size;
-      return result.At(b, head, step);
-    }
-  };
-  // A mask as numbers to add to the scores. `rows` are the steps of its axes before the last one.
+  // A mask as numbers to add to the scores.
   template <class C>
-  struct Mask {
+  struct Mask : AttentionMaskRows {
     std::vector<C> numbers;
-    int64_t extent = 0;  // keys from here on do not count
-    int64_t rows[3] = {0, 0, 0};
     bool given = false;
 
     // Returns the numbers for the scores of a query.
     const C* Row(int64_t batch, int64_t head, int64_t step) const {
-      return numbers.data() + batch * rows[0] + head * rows[1] + step * rows[2];
+      return numbers.data() + At(batch, head, step);
     }
   };
   // The extents of the inputs of a run, and how many keys count.
   struct Problem {
     Heads query, key, value;
-    int64_t past, total;           // keys before K, and all keys
+    int64_t past, total;
     std::vector<int64_t> lengths;  // of each element of the batch: its first keys, which count
   };
 
   Problem ReadProblem() {
-    Infer();
-    Problem problem{Heads(Input(0), def().args(), "q_num_heads"),
-                    Heads(Input(1), def().args(), "kv_num_heads"),
-                    Heads(Input(2), def().args(), "kv_num_heads"),
-                    HasInput(4) ? Input(4).dim(2) : 0,
-                    0,
-                    {}};
-    problem.total = problem.past + problem.key.steps;
+    const AttentionExtents extents = ExtentsNow();
+    Problem problem{extents.query, extents.key, extents.value, extents.past, extents.total, {}};
     problem.lengths.assign(detail::Index(problem.query.batch), problem.total);
     if (!HasInput(6)) return problem;
     problem.lengths = IntegersOf(Input(6));
@@ -188,10 +236,6 @@ class AttentionOpBase : public StandardOperator {
               ", expected 0 to ", problem.total);
     return problem;
   }
-  double ScaleFor(int64_t size) const {
-    return HasArgument("scale") ? static_cast<double>(GetSingleArgument<float>("scale", 1))
-                                : 1 / std::sqrt(static_cast<double>(size));
-  }
   template <class C>
   Mask<C> ReadMask(int64_t total) {
     Mask<C> mask;
@@ -199,12 +243,7 @@ class AttentionOpBase : public StandardOperator {
     if (!HasInput(3)) return mask;
     const Tensor& x = DenseInput(3);
     mask.given = true;
-    mask.extent = x.dim(-1) < total ? x.dim(-1) : total;
-    int64_t step = x.dim(-1);
-    for (int i = 2; i <= x.rank(); ++i) {
-      if (x.dim(-i) != 1) mask.rows[4 - i] = step;
-      step *= x.dim(-i);
-    }
+    static_cast<AttentionMaskRows&>(mask) = AttentionMaskRows(x.shape(), total);
     mask.numbers.resize(detail::Index(x.numel()));
     C* out = mask.numbers.data();
     PlainTypes::Visit(x.dtype(), [&]<class T>() {
@@ -285,10 +324,6 @@ class AttentionOpBase : public StandardOperator {
     });
   }
 
-  const bool causal_ = GetSingleArgument<int64_t>("is_causal") != 0;
-  const int64_t mode_ = GetSingleArgument<int64_t>("qk_matmul_output_mode");
-  const double softcap_ = static_cast<double>(GetSingleArgument<float>("softcap"));
-
  private:
   void WritePresent(int past_input, const Tensor& now, const Heads& at, Tensor* to) {
     const Tensor* past = HasInput(past_input) ? &DenseInput(past_input) : nullptr;
@@ -338,7 +373,7 @@ class AttentionOp final : public AttentionOpBase {
                   if (shown && mode == mode_)
                     std::copy(scores.begin(), scores.end(), shown_scores.begin() + row * total);
                 });
-      double* to = results.data() + query.PlaceOfResult(value.size, batch, head, step);
+      double* to = results.data() + query.OfSize(value.size).At(batch, head, step);
       for (int64_t j = 0; j < total; ++j) {
         const double weight = scores[detail::Index(j)];
         if (weight == 0) continue;  // behind the end of a sequence the values may be anything
@@ -387,7 +422,7 @@ class AttentionGradientOp final : public AttentionOpBase {
                       slopes[detail::Index(j)] = 1 - part * part;
                     }
                   });
-        const double* from = dy.data() + query.PlaceOfResult(value.size, batch, head, step);
+        const double* from = dy.data() + query.OfSize(value.size).At(batch, head, step);
         const double* shown = dscores.data() + i * total;
         std::vector<double> products(detail::Index(total), 0);
         double mean = 0;

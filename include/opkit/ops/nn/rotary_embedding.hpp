@@ -60,17 +60,51 @@ OPKIT_NODE_GRADIENT(RotaryEmbedding) {
 
 }  // namespace detail
 
-// Computes in double.
-class RotaryEmbeddingOp final : public StandardOperator {
+// Where the rows of X lie, of `size` numbers for each step of each head, and which are pairs.
+struct RotaryRows {
+  int64_t heads, steps, size, pairs;
+  bool packed;  // rank 3: the heads of a step are neighbours
+  bool interleaved;
+
+  // Returns the number of a row's step among the steps of all sequences.
+  OPKIT_HOST_DEVICE int64_t Token(int64_t row) const {
+    const int64_t step = packed ? row / heads % steps : row % steps;
+    return row / (heads * steps) * steps + step;
+  }
+  OPKIT_HOST_DEVICE int64_t First(int64_t pair) const { return interleaved ? 2 * pair : pair; }
+  OPKIT_HOST_DEVICE int64_t Second(int64_t pair) const {
+    return interleaved ? 2 * pair + 1 : pair + pairs;
+  }
+};
+
+// The attributes. Base is a StandardOperator of some device.
+template <class Base>
+class RotaryEmbeddingOn : public Base {
  public:
-  using StandardOperator::StandardOperator;
+  using Base::Base;
+
+ protected:
+  RotaryRows Rows(const Shape& x) const {
+    const bool packed = x.rank() == 3;  // [batch, steps, heads * size]
+    const int64_t heads = packed ? heads_ : x[1], size = packed ? x[2] / heads : x[3];
+    return {heads,  packed ? x[1] : x[2], size, (rotated_ > 0 ? rotated_ : size) / 2,
+            packed, interleaved_};
+  }
+
+ private:
+  const int64_t heads_ = this->template GetSingleArgument<int64_t>("num_heads", 0);
+  const int64_t rotated_ = this->template GetSingleArgument<int64_t>("rotary_embedding_dim");
+  const bool interleaved_ = this->template GetSingleArgument<int64_t>("interleaved") != 0;
+};
+
+// Computes in double.
+class RotaryEmbeddingOp final : public RotaryEmbeddingOn<StandardOperator> {
+ public:
+  using RotaryEmbeddingOn::RotaryEmbeddingOn;
   bool RunOnDevice() override {
     Infer();
     const Tensor& x = DenseInput(0);
-    const bool packed = x.rank() == 3;  // [batch, steps, heads * size]
-    const int64_t heads = packed ? heads_ : x.dim(1), steps = packed ? x.dim(1) : x.dim(2);
-    const int64_t size = packed ? x.dim(2) / heads : x.dim(3);
-    const int64_t pairs = (rotated_ > 0 ? rotated_ : size) / 2;
+    const RotaryRows rows = Rows(x.shape());
     const std::vector<double> cosines = detail::NumbersOf<double>(DenseInput(1));
     const std::vector<double> sines = detail::NumbersOf<double>(DenseInput(2));
     std::vector<int64_t> positions;
@@ -83,32 +117,25 @@ class RotaryEmbeddingOp final : public StandardOperator {
     return Visit<FloatTypes>([&]<class T>() {
       const T* from = x.data<T>();
       T* to = y->mutable_data<T>();
-      const int64_t rows = size > 0 ? x.numel() / size : 0;
-      ParallelFor(rows, [&](int64_t row) {
-        const int64_t step = packed ? row / heads % steps : row % steps;
-        const int64_t token = row / (heads * steps) * steps + step;
-        const size_t at =
-            detail::Index((positions.empty() ? token : positions[detail::Index(token)]) * pairs);
+      const int64_t size = rows.size;
+      ParallelFor(size > 0 ? x.numel() / size : 0, [&](int64_t row) {
+        const int64_t token = rows.Token(row);
+        const int64_t position = positions.empty() ? token : positions[detail::Index(token)];
+        const size_t at = detail::Index(position * rows.pairs);
         const T* in = from + row * size;
         T* out = to + row * size;
-        for (int64_t i = 0; i < pairs; ++i) {
-          const int64_t first = interleaved_ ? 2 * i : i;
-          const int64_t second = interleaved_ ? first + 1 : first + pairs;
+        for (int64_t i = 0; i < rows.pairs; ++i) {
+          const int64_t first = rows.First(i), second = rows.Second(i);
           const auto a = static_cast<double>(in[first]), b = static_cast<double>(in[second]);
           const double cosine = cosines[at + detail::Index(i)];
           const double sine = sines[at + detail::Index(i)];
           out[first] = ConvertElement<T>(cosine * a - sine * b);
           out[second] = ConvertElement<T>(sine * a + cosine * b);
         }
-        for (int64_t i = 2 * pairs; i < size; ++i) out[i] = in[i];
+        for (int64_t i = 2 * rows.pairs; i < size; ++i) out[i] = in[i];
       });
     });
   }
-
- private:
-  const int64_t heads_ = GetSingleArgument<int64_t>("num_heads", 0);
-  const int64_t rotated_ = GetSingleArgument<int64_t>("rotary_embedding_dim");
-  const bool interleaved_ = GetSingleArgument<int64_t>("interleaved") != 0;
 };
 
 OPKIT_STANDARD_OPERATOR(RotaryEmbedding, kMaker, RotaryEmbeddingOp)

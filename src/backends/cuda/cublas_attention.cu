@@ -1,0 +1,1 @@
+#include "opkit/backends/cuda/libraries/cublas_attention.hpp"

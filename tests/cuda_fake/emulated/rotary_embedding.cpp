@@ -1,0 +1,1 @@
+#include "opkit/backends/cuda/ops/rotary_embedding.hpp"
