@@ -15,6 +15,8 @@
 #include "opkit/backends/cuda/ops/moving/reshape.hpp"
 #include "opkit/backends/cuda/ops/moving/resize.hpp"
 #include "opkit/backends/cuda/ops/moving/scatter.hpp"
+#include "opkit/backends/cuda/ops/quantized/integer_products.hpp"
+#include "opkit/backends/cuda/ops/quantized/quantize_linear.hpp"
 #include "opkit/backends/cuda/ops/random.hpp"
 #include "opkit/backends/cuda/ops/rotary_embedding.hpp"
 #include "opkit/backends/cuda/ops/rows/loss.hpp"

@@ -10,21 +10,9 @@
 
 #include "opkit/base/index.hpp"
 #include "opkit/engine/parallel_for.hpp"
+#include "opkit/ops/quantized/blocked_layout.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
-
-// How the integers of a matrix [n, k] lie in memory. Each row is divided into blocks of `block`
-// numbers, a multiple of 16, of `bits` bits each. A block begins at a byte; the lowest bits of a
-// byte come first.
-struct BlockedLayout {
-  int64_t n, k, bits, block, blocks;
-
-  int64_t BlockBytes() const { return block * bits / 8; }
-  int32_t At(const uint8_t* bytes, int64_t i) const {
-    const int64_t bit = i * bits;
-    return (bytes[bit / 8] >> (bit % 8)) & ((1 << bits) - 1);
-  }
-};
 
 // Writes (number - zero) * scale for `count` numbers from a byte on.
 inline void UnpackBlock(const uint8_t* from, int64_t count, int64_t bits, float zero, float scale,

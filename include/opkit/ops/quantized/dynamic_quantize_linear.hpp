@@ -13,8 +13,14 @@ struct DynamicScale {
   float scale = 1;
   uint8_t zero_point = 0;
 
-  // Covers the elements of x and 0. The scale is 1 if all elements are 0, as in ONNX Runtime. NaN
-  // is passed over.
+  // The scale is 1 without an interval, as in ONNX Runtime.
+  OPKIT_HOST_DEVICE static DynamicScale Covering(const FloatLimits& all) {
+    DynamicScale out;
+    if (all.low != all.high) out.scale = (all.high - all.low) / 255;
+    out.zero_point = Quantize<uint8_t>(-all.low / out.scale, 0);
+    return out;
+  }
+  // Covers the elements of x and 0. NaN is passed over.
   static DynamicScale Of(const float* x, int64_t n) {
     constexpr int64_t kGrain = 1 << 16;
     const int64_t parts = (n + kGrain - 1) / kGrain;
@@ -29,10 +35,7 @@ struct DynamicScale {
       });
       for (const FloatLimits& part : limits) all.Add(part);
     }
-    DynamicScale out;
-    if (all.low != all.high) out.scale = (all.high - all.low) / 255;
-    out.zero_point = Quantize<uint8_t>(-all.low / out.scale, 0);
-    return out;
+    return Covering(all);
   }
   void Quantize8(const float* x, int64_t n, uint8_t* y) const {
     const ByteScales<uint8_t> by{&scale, &zero_point, 0, 0};

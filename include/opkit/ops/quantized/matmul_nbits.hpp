@@ -13,25 +13,6 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// The layout of B that the attributes of a node describe.
-struct NBitsLayout : BlockedLayout {
-  // Throws kInvalidArgument for attributes without a meaning.
-  explicit NBitsLayout(const OperatorDef& def)
-      : BlockedLayout{def.args().Get<int64_t>("N", 0), def.args().Get<int64_t>("K", 0),
-                      def.args().Get<int64_t>("bits", 4), def.args().Get<int64_t>("block_size", 0),
-                      0} {
-    constexpr int64_t kMost = int64_t{1} << 31;  // so that products fit in an int64
-    if (n < 1 || k < 1 || n > kMost || k > kMost || block < 16 || block > kMost ||
-        (block & (block - 1)) != 0 || (bits != 2 && bits != 4 && bits != 8))
-      Throw(ErrorCode::kInvalidArgument, def.type(), ": N is ", n, ", K ", k, ", block_size ",
-            block, ", bits ", bits,
-            ", expected N and K from 1 on, a power of two from 16 on, and 2, 4 or 8 bits");
-    blocks = (k + block - 1) / block;
-  }
-  // The bytes of a row of `count` numbers without blocks, as zero points have them.
-  int64_t RowBytes(int64_t count) const { return (count * bits + 7) / 8; }
-};
-
 inline void InferMatMulNBits(InferenceContext& c) {
   const NBitsLayout sizes(c.def());
   const std::string& op = c.def().type();

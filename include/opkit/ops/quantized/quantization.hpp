@@ -41,8 +41,9 @@ inline constexpr const char* kNoGradientOfRounding =
 // limits are integers; NaN becomes the lowest number of T, as in ONNX Runtime. zero_point must be a
 // number of T. A type of fewer bits than T gives its own limits.
 template <class T>
-T Quantize(float scaled, float zero_point, float lowest = (std::numeric_limits<T>::min)(),
-           float highest = (std::numeric_limits<T>::max)()) {
+OPKIT_HOST_DEVICE T Quantize(float scaled, float zero_point,
+                             float lowest = (std::numeric_limits<T>::min)(),
+                             float highest = (std::numeric_limits<T>::max)()) {
   const float low = lowest - zero_point, high = highest - zero_point;
   const float above = scaled > low ? scaled : low;
   // The sum has no bits for a fraction, so the addition rounds to the nearest integer, of two to

@@ -136,6 +136,13 @@ struct ScaledRuns {
     if (count == 1) return false;
     return in_blocks_ ? along_ % block_ == 0 : scale_step == 0 && block_ == 0 && outer_ == 1;
   }
+  // Returns the number of the scale of an element.
+  OPKIT_HOST_DEVICE int64_t ScaleOf(int64_t element) const {
+    if (blocks_ == 0) return 0;
+    const int64_t index = element / inner_ % along_;
+    if (block_ == 0) return index;
+    return (element / inner_ / along_ * blocks_ + index / block_) * inner_ + element % inner_;
+  }
   // Calls f(run, first, last) for elements [first, last) of each run, on several threads. `first`
   // is a multiple of kQuantizedBlock.
   template <class F>
@@ -153,7 +160,8 @@ struct ScaledRuns {
   }
 
  private:
-  int64_t outer_ = 1, along_ = 1, inner_ = 1, block_ = 0, blocks_ = 1;
+  // `blocks_` are those of the axis, or its indices if it has no blocks; 0 for one scale.
+  int64_t outer_ = 1, along_ = 1, inner_ = 1, block_ = 0, blocks_ = 0;
   bool in_blocks_ = false, whole_axis_ = false;
 };
 
@@ -221,22 +229,24 @@ StoreQuantized FindStoreSmall(DType dtype) {
   }
 }
 
+// Returns (q - zero_point) * scale. The difference wraps around, which only int32 beside a zero
+// point can reach.
+template <class T>
+OPKIT_HOST_DEVICE T Dequantize(int32_t q, int32_t zero_point, float scale) {
+  const uint32_t difference = static_cast<uint32_t>(q) - static_cast<uint32_t>(zero_point);
+  return static_cast<T>(static_cast<float>(static_cast<int32_t>(difference)) * scale);
+}
 using StoreDequantized = void (*)(const QuantizedRun<int32_t>& run, void* out, int64_t at);
 template <class T>
 void DequantizeRun(const QuantizedRun<int32_t>& run, void* out, int64_t at) {
   T* y = static_cast<T*>(out) + at;
   const auto [x, zero_points, scales, step, n] = run;
-  // The difference wraps around, which only int32 beside a zero point can reach.
-  const auto number = [](int32_t q, int32_t zero_point, float scale) {
-    const uint32_t difference = static_cast<uint32_t>(q) - static_cast<uint32_t>(zero_point);
-    return static_cast<T>(static_cast<float>(static_cast<int32_t>(difference)) * scale);
-  };
   if (step == 0) {
     const int32_t zero_point = *zero_points;
     const float scale = *scales;
-    for (int64_t i = 0; i < n; ++i) y[i] = number(x[i], zero_point, scale);
+    for (int64_t i = 0; i < n; ++i) y[i] = Dequantize<T>(x[i], zero_point, scale);
   } else {
-    for (int64_t i = 0; i < n; ++i) y[i] = number(x[i], zero_points[i], scales[i]);
+    for (int64_t i = 0; i < n; ++i) y[i] = Dequantize<T>(x[i], zero_points[i], scales[i]);
   }
 }
 // The same for the small floating-point types.

@@ -23,9 +23,13 @@ struct ByteScales {
 struct FloatLimits {
   float low = 0, high = 0;
 
-  void Add(const FloatLimits& other) {
+  OPKIT_HOST_DEVICE void Add(const FloatLimits& other) {
     low = (std::min)(low, other.low);
     high = (std::max)(high, other.high);
+  }
+  OPKIT_HOST_DEVICE void Add(float number) {
+    low = number < low ? number : low;
+    high = number > high ? number : high;
   }
 };
 
@@ -94,11 +98,8 @@ OPKIT_QUANTIZE_BODY FloatLimits LimitsOf(const float* x, int64_t n) {
       most[lane] = number > most[lane] ? number : most[lane];
     }
   FloatLimits all;
-  for (; i < n; ++i) {
-    all.low = x[i] < all.low ? x[i] : all.low;
-    all.high = x[i] > all.high ? x[i] : all.high;
-  }
-  for (int64_t lane = 0; lane < kLanes; ++lane) all.Add({least[lane], most[lane]});
+  for (; i < n; ++i) all.Add(x[i]);
+  for (int64_t lane = 0; lane < kLanes; ++lane) all.Add(FloatLimits{least[lane], most[lane]});
   return all;
 }
 #undef OPKIT_QUANTIZE_BODY

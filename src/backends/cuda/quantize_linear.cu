@@ -1,0 +1,1 @@
+#include "opkit/backends/cuda/ops/quantized/quantize_linear.hpp"
