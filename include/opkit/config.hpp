@@ -50,6 +50,9 @@
 
 #ifdef __CUDA_ARCH__
 #define OPKIT_DEVICE_PASS  // this pass generates device code
+#if __CUDA_ARCH__ >= 800
+#define OPKIT_DEVICE_BFLOAT16  // for devices with instructions for bfloat16
+#endif
 #endif
 
 // Makes a symbol visible outside a shared object that is compiled with -fvisibility=hidden.

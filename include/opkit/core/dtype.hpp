@@ -147,7 +147,7 @@ constexpr bool IsComplex(DType dtype) {
 }
 
 // IEEE 754 binary16. Conversions round to nearest, ties to even; overflow becomes infinity; NaN
-// stays NaN; subnormals are kept.
+// stays NaN; subnormals are kept. Device code converts by the GPU's instructions.
 struct float16 {
   uint16_t bits = 0;
 
@@ -156,6 +156,13 @@ struct float16 {
   constexpr operator float() const { return ToFloat(bits); }
 
   static constexpr uint16_t FromFloat(float value) {
+#ifdef OPKIT_DEVICE_PASS
+    if (!std::is_constant_evaluated()) {
+      uint16_t half;
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+      return half;
+    }
+#endif
     const uint32_t x = std::bit_cast<uint32_t>(value);
     const auto sign = static_cast<uint16_t>((x >> 16) & 0x8000);
     const uint32_t magnitude = x & 0x7fffffff;
@@ -170,6 +177,13 @@ struct float16 {
     return sign | static_cast<uint16_t>((magnitude - 0x38000000 + 0xfff + odd) >> 13);
   }
   static constexpr float ToFloat(uint16_t half) {
+#ifdef OPKIT_DEVICE_PASS
+    if (!std::is_constant_evaluated()) {
+      float value;
+      asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+      return value;
+    }
+#endif
     const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
     const uint32_t magnitude = half & 0x7fff;
     if (magnitude >= 0x7c00)
@@ -193,6 +207,13 @@ struct bfloat16 {
   }
 
   static constexpr uint16_t FromFloat(float value) {
+#ifdef OPKIT_DEVICE_BFLOAT16
+    if (!std::is_constant_evaluated()) {
+      uint16_t half;
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+      return half;
+    }
+#endif
     const uint32_t x = std::bit_cast<uint32_t>(value);
     if ((x & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((x >> 16) | 0x40);
     return static_cast<uint16_t>((x + 0x7fff + ((x >> 16) & 1)) >> 16);

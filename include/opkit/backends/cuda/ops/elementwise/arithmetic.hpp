@@ -55,10 +55,10 @@ struct ClipElement {
   const StoredType<T>*low, *high;
   OPKIT_DEVICE ComputeType<T> operator()(ComputeType<T> x) const {
     using Limits = std::numeric_limits<ComputeType<T>>;
-    const ComputeType<T> least = low                    ? LoadOnDevice<T>(*low)
+    const ComputeType<T> least = low                    ? LoadElement<T>(*low)
                                  : Limits::has_infinity ? -Limits::infinity()
                                                         : Limits::lowest();
-    const ComputeType<T> most = high                   ? LoadOnDevice<T>(*high)
+    const ComputeType<T> most = high                   ? LoadElement<T>(*high)
                                 : Limits::has_infinity ? Limits::infinity()
                                                        : (Limits::max)();
     return Clamp(x, least, most);

@@ -35,7 +35,8 @@ struct ChainLoop {
         Apply(step, result);
     }
     CUDAVector<T, kCount> out;
-    for (int j = 0; j < kCount; ++j) out.elements[j] = StoredOnDevice<T>(result.elements[j]);
+    for (int j = 0; j < kCount; ++j)
+      out.elements[j] = static_cast<StoredType<T>>(result.elements[j]);
     StoreRow(out, y + first, is_aligned, count);
   }
 
@@ -46,7 +47,7 @@ struct ChainLoop {
     Numbers out;
     for (int j = 0; j < kCount; ++j) {
       const uint32_t at = first + static_cast<uint32_t>(j < count ? j : count - 1);
-      out.elements[j] = LoadOnDevice<T>(data[index.FindInput(at, input)]);
+      out.elements[j] = LoadElement<T>(data[index.FindInput(at, input)]);
     }
     return out;
   }

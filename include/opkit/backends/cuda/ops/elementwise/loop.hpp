@@ -17,38 +17,6 @@ using CUDANumericTypes = ElementTypes<float, double, float16, bfloat16, int32_t,
 
 namespace detail {
 
-// Returns an element in the type in which it is computed. The device has instructions for the
-// conversions of float16 and bfloat16.
-template <class T>
-OPKIT_DEVICE ComputeType<T> LoadOnDevice(const StoredType<T>& stored) {
-#ifdef OPKIT_DEVICE_PASS
-  if constexpr (std::is_same_v<T, float16>) {
-    float number;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(number) : "h"(stored.bits));
-    return number;
-  }
-#endif
-  return LoadElement<T>(stored);
-}
-template <class T, class Computed>
-OPKIT_DEVICE StoredType<T> StoredOnDevice(Computed number) {
-#ifdef OPKIT_DEVICE_PASS
-  if constexpr (std::is_same_v<T, float16> && std::is_same_v<Computed, float>) {
-    float16 half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half.bits) : "f"(number));
-    return half;
-  }
-#if __CUDA_ARCH__ >= 800
-  if constexpr (std::is_same_v<T, bfloat16> && std::is_same_v<Computed, float>) {
-    bfloat16 half;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half.bits) : "f"(number));
-    return half;
-  }
-#endif
-#endif
-  return static_cast<StoredType<T>>(number);
-}
-
 // Neighbouring elements, which the device reads or writes by one instruction.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) CUDAVector {
@@ -80,7 +48,7 @@ OPKIT_DEVICE CUDAVector<ComputeType<T>, kCount> LoadRow(const ElementSource& sou
     for (int j = 0; j < kCount; ++j)
       stored.elements[j] = data[source.is_repeated ? 0 : j < count ? j : count - 1];
   CUDAVector<ComputeType<T>, kCount> out;
-  for (int j = 0; j < kCount; ++j) out.elements[j] = LoadOnDevice<T>(stored.elements[j]);
+  for (int j = 0; j < kCount; ++j) out.elements[j] = LoadElement<T>(stored.elements[j]);
   return out;
 }
 // Writes `count` elements to `to`.
@@ -139,13 +107,14 @@ struct ElementwiseLoop {
     if (!kBroadcasts || in_rows) return LoadRow<T, kCount>(source, from[0][i], count);
     const auto* data = reinterpret_cast<const StoredType<T>*>(source.data);
     Vector<ComputeType<T>> out;
-    for (int j = 0; j < kCount; ++j) out.elements[j] = LoadOnDevice<T>(data[from[j][i]]);
+    for (int j = 0; j < kCount; ++j) out.elements[j] = LoadElement<T>(data[from[j][i]]);
     return out;
   }
   template <class... Vectors>
   OPKIT_DEVICE void Compute(uint32_t first, int count, const Vectors&... in) const {
     Vector<StoredType<R>> out;
-    for (int j = 0; j < kCount; ++j) out.elements[j] = StoredOnDevice<R>(f(in.elements[j]...));
+    for (int j = 0; j < kCount; ++j)
+      out.elements[j] = static_cast<StoredType<R>>(f(in.elements[j]...));
     StoreRow(out, y + first, is_aligned, count);
   }
 };
