@@ -8,6 +8,7 @@
 #include "opkit/interop/doctest.hpp"
 #include "opkit/op/invoke.hpp"
 #include "support/error_of.hpp"
+#include "support/sanitizers.hpp"
 #include "support/tensors.hpp"
 
 namespace variadic_test {
@@ -110,7 +111,12 @@ TEST_CASE("the output's shape is broadcast from all inputs, and none can be left
 }
 
 TEST_CASE("the operators and their gradients keep the promises of their schemas") {
-  for (const char* op : {"Max", "Mean", "Min", "Sum"})
+#ifdef OPKIT_TESTS_ADDRESS_SANITIZER  // Min and Sum have the loops of Max
+  constexpr const char* kOps[] = {"Max", "Mean"};
+#else
+  constexpr const char* kOps[] = {"Max", "Mean", "Min", "Sum"};
+#endif
+  for (const char* op : kOps)
     for (const int inputs : {1, 2, 3}) {
       CheckOptions options;
       options.num_inputs = inputs;

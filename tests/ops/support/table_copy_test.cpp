@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "opkit/op/check/check_data.hpp"
+#include "support/sanitizers.hpp"
 
 namespace table_copy_test {
 using namespace opkit;
@@ -56,7 +57,7 @@ TEST_CASE("any copy is the one of its elements") {
   TableCopy copy;
   ThreadPool threads(3);
   PoolScope scope(threads);
-  for (int round = 0; round < 1500; ++round) {
+  for (int round = 0; round < Rounds(1500); ++round) {
     const int rank = static_cast<int>(random.Next() % 5);
     const int64_t items[] = {1, 2, 4, 8, 16};
     const int64_t item = items[random.Next() % 5];
