@@ -71,6 +71,14 @@ TEST_CASE("numbers are quantised by one scale, by those of an axis and by those 
     Compare("QuantizeLinear", {x, Scales({3, 10, 2}), Numbers({3, 10, 2}, dtype)},
             {{"block_size", 3}, {"axis", 2}});
   }
+  for (const DType dtype : {DType::kInt4, DType::kUInt4, DType::kInt2, DType::kUInt2}) {
+    Tensor zero({7}, dtype);
+    for (int64_t i = 0; i < 7; ++i)
+      SetPackedCode(zero.raw_mutable_data(), BitSize(dtype), i, static_cast<uint8_t>(i % 4));
+    Compare("QuantizeLinear", {Numbers({3, 7}, DType::kFloat32), Filled({7}, 20), zero});
+    Compare("QuantizeLinear", {Numbers({5}, DType::kFloat32), Filled({}, 20)},
+            {{"output_dtype", OnnxNumberOf(dtype)}});
+  }
   Compare("QuantizeLinear", {x, Scales({})});
   Compare("QuantizeLinear", {Vector({kNan, 1e30f, -1e30f, 0.5f, 1.5f, -2.5f}), Filled({}, 1)});
   Compare("QuantizeLinear", {Numbers({20}, DType::kFloat16), Scales({}, DType::kFloat16)});
@@ -161,8 +169,8 @@ TEST_CASE("types that the kernels of quantised numbers decline") {
   };
   const TensorInfo scale{DType::kFloat32, Shape{}};
   CHECK(Contains(why(CUDAQuantizeLinearOp::Propose, "QuantizeLinear",
-                     {{DType::kFloat32, Shape{4}}, scale}, DType::kInt4),
-                 "the output is int4"));
+                     {{DType::kFloat32, Shape{4}}, scale}, DType::kFloat8E5M2),
+                 "the output is float8"));
   CHECK(Contains(why(CUDADequantizeLinearOp::Propose, "DequantizeLinear",
                      {{DType::kFloat8E5M2, Shape{4}}, scale}, DType::kFloat32),
                  "input 0 is float8"));

@@ -376,6 +376,7 @@ TEST_CASE("TopK of many elements sorts the rows") {
   std::vector<int64_t> wide(70);
   for (int64_t i = 0; i < 70; ++i) wide[static_cast<size_t>(i)] = INT64_MAX - i * 37 % 70;
   Compare("TopK", {Vector<int64_t>(wide), List({66})}, {{"largest", 0}}, 2);
+  Compare("TopK", {Vector<uint64_t>({3, UINT64_MAX, 0, 7}), List({3})}, {}, 2);
 
   const Tensor k = List({65});
   const auto configs = CUDATopKOperator::Propose(

@@ -62,6 +62,28 @@ struct CUDAQuantizeLoop {
     y[i] = Quantize<T>(x.At(i) / scale.At(at), zero_point ? zero_point[at] : T{0});
   }
 };
+// The same for packed integers: a thread makes the elements of a byte.
+struct CUDAQuantizePackedLoop {
+  CUDAReals x, scale;
+  CUDASmallIntegers zero_point;  // without data: 0
+  uint8_t* y;
+  ScaledRuns runs;
+  int64_t n;
+  int bits;
+  float low, high;  // limits of the type
+  OPKIT_DEVICE void operator()(int64_t byte) const {
+    const int64_t in_a_byte = 8 / bits;
+    unsigned codes = 0;
+    for (int64_t k = 0; k < in_a_byte && byte * in_a_byte + k < n; ++k) {
+      const int64_t i = byte * in_a_byte + k, at = runs.ScaleOf(i);
+      const auto zero = static_cast<float>(zero_point.data ? zero_point.At(at) : 0);
+      const auto code =
+          static_cast<unsigned>(Quantize<int8_t>(x.At(i) / scale.At(at), zero, low, high));
+      codes |= (code & ((1u << bits) - 1)) << (k * bits);
+    }
+    y[byte] = static_cast<uint8_t>(codes);
+  }
+};
 template <class T>
 struct CUDADequantizeLoop {
   CUDASmallIntegers x, zero_point;  // without data: 0
@@ -137,27 +159,36 @@ class CUDAQuantizeLinearOp final : public CUDAQuantizationOp {
     RequireTypes<XTypes>(query);
     RequireTypes<ScaleTypes>(query, 1);
     const DType to = query.outputs[0].dtype;
-    if (!QuantizedTypes::Has(to))
-      throw UnsupportedOperatorFeature(StrCat("it quantises to ",
-                                              detail::NamesOf(QuantizedTypes::DTypes()),
-                                              ", and the output is ", to));
+    if (!QuantizedTypes::Has(to) && !detail::IsPackedInteger(to))
+      throw UnsupportedOperatorFeature(StrCat("it quantises to integers, and the output is ", to));
     return {KernelConfig()};
   }
   bool RunOnDevice() override {
     Tensor* y = InferredOutput(0);
-    if (y->numel() == 0) return true;
-    const Tensor &x = DenseInput(0), &scale = DenseInput(1);
-    const bool computes = QuantizedTypes::Visit(y->dtype(), [&]<class T>() {
-      ParallelFor(context_, y->numel(),
-                  detail::CUDAQuantizeLoop<T>{detail::CUDAReals(x), detail::CUDAReals(scale),
-                                              HasInput(2) ? DenseInput(2).data<T>() : nullptr,
-                                              y->mutable_data<T>(), Runs()});
-    });
-    if (!computes)
+    const int64_t n = y->numel();
+    if (n == 0) return true;
+    const detail::CUDAReals x(DenseInput(0)), scale(DenseInput(1));
+    const Tensor* zero_point = HasInput(2) ? &DenseInput(2) : nullptr;
+    const DType dtype = y->dtype();
+    if (QuantizedTypes::Visit(dtype, [&]<class T>() {
+          ParallelFor(
+              context_, n,
+              detail::CUDAQuantizeLoop<T>{x, scale, zero_point ? zero_point->data<T>() : nullptr,
+                                          y->mutable_data<T>(), Runs()});
+        }))
+      return true;
+    if (!detail::IsPackedInteger(dtype))
       throw UnsupportedOperatorFeature(
-          StrCat("the kernel of QuantizeLinear for \"cuda\" does not "
-                 "quantise to ",
-                 y->dtype()));
+          StrCat("the kernel of QuantizeLinear for \"cuda\" does not quantise to ", dtype));
+    const detail::PackedLimits limits(dtype);
+    const int bits = BitSize(dtype);
+    ParallelFor(
+        context_, (n * bits + 7) / 8,
+        detail::CUDAQuantizePackedLoop{
+            x, scale,
+            zero_point ? detail::CUDASmallIntegers(*zero_point) : detail::CUDASmallIntegers(),
+            static_cast<uint8_t*>(y->raw_mutable_data()), Runs(), n, bits,
+            static_cast<float>(limits.low), static_cast<float>(limits.high)});
     return true;
   }
 };

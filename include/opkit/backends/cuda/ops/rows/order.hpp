@@ -144,12 +144,14 @@ class CUDAArgOperator final : public AxisOperatorOn<CUDAContext> {
   const bool last_ = GetSingleArgument<int64_t>("select_last_index") != 0;
 };
 
+using CUDATopKTypes = ElementTypes<float, double, float16, bfloat16, int32_t, int64_t, uint64_t>;
+
 // A few elements are taken one after the other. For more elements the rows are sorted.
 class CUDATopKOperator final : public AxisOperatorOn<CUDAContext> {
  public:
   using AxisOperatorOn<CUDAContext>::AxisOperatorOn;
   static std::vector<KernelConfig> Propose(const KernelQuery& query) {
-    RequireTypes<CUDAOrderTypes>(query);
+    RequireTypes<CUDATopKTypes>(query);
     KernelConfig config;
     const SymbolicShape &x = query.inputs[0].shape, &values = query.outputs[0].shape;
     if (x.is_known() && values.is_known()) {
@@ -167,7 +169,7 @@ class CUDATopKOperator final : public AxisOperatorOn<CUDAContext> {
     const int axis = Axis(x.rank());
     const AxisSplit from(x.shape(), axis), to(values->shape(), axis);
     if (values->numel() == 0) return true;
-    return Visit<CUDAOrderTypes>([&]<class T>() {
+    return Visit<CUDATopKTypes>([&]<class T>() {
       const T* in = x.data<T>();
       T* best = values->mutable_data<T>();
       int64_t* where = places->mutable_data<int64_t>();
