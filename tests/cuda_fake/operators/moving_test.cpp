@@ -2,9 +2,11 @@
 #include <doctest/doctest.h>
 
 #include "fake_runtime.hpp"
+#include "opkit/backends/cuda/ops/cuda_operator.hpp"
 #include "opkit/device/copy.hpp"
 #include "opkit/op/check/check_data.hpp"
 #include "opkit/op/invoke.hpp"
+#include "opkit/op/op_registry.hpp"
 
 namespace moving_test {
 using namespace opkit;
