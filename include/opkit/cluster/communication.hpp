@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 #include "opkit/base/unique_function.hpp"
 #include "opkit/core/tensor.hpp"
@@ -91,6 +92,9 @@ class Communication : public detail::RefCounted {
 
   // Returns memory for the tensor that a dynamic message brings; null if the operator has gone.
   void* Allocate(DType arrived, const Shape& arrived_shape);
+  // Hands out the memory of the buffers, for a communicator that ends the run by Finish and goes on
+  // using it.
+  std::vector<Tensor> TakeBuffers() { return std::exchange(buffers_, {}); }
   // Ends the run, with success if `error` is null. Releases the buffers first. Called once for each
   // run, on any thread.
   void Finish(std::exception_ptr error);

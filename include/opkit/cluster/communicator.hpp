@@ -35,6 +35,10 @@ class Communicator : public detail::ProcessLink {
   // too. Throws the Error of a broken communicator.
   virtual std::vector<std::string> Exchange(const std::string& text) = 0;
 
+  // Prepares a group for its collectives; does nothing by default. Compile calls it for the groups
+  // of a plan, on all processes in the same order. The call may wait for the other members.
+  OPKIT_INLINE virtual void MakeGroup(const std::vector<int>& group);
+
   // Starts the communication, which began its run before (Communication::Begin), and ends it by
   // Finish, on any thread and perhaps before Start returns. Throws, without calling Finish, if the
   // communicator is broken.

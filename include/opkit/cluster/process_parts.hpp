@@ -42,6 +42,8 @@ class ProcessParts {
   // makes a value that the others do not have.
   const std::vector<int>& processes_of(int node) const { return places_[node]; }
   const std::vector<CrossingValue>& crossing() const { return crossing_; }
+  // Returns the groups of the collectives, each once.
+  const std::vector<std::vector<int>>& groups() const { return groups_; }
 
  private:
   // The place of a collective among those of its group.
@@ -71,6 +73,7 @@ class ProcessParts {
   std::vector<CrossingValue> crossing_;                     // in that order
   detail::IndexedVector<std::vector<size_t>> crossing_of_;  // for each node
   detail::IndexedVector<Turn> turns_;                       // for each node
+  std::vector<std::vector<int>> groups_;
 };
 
 }}  // namespace opkit

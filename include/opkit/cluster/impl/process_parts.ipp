@@ -182,9 +182,11 @@ OPKIT_INLINE void ProcessParts::NumberCollectives() {
   std::map<std::vector<int>, std::vector<int>> groups;  // the collectives of each group, in order
   for (const int node : order_)
     if (detail::IsCollective(graph_.node(node))) groups[places_[node]].push_back(node);
-  for (const auto& [group, nodes] : groups)
+  for (const auto& [group, nodes] : groups) {
+    groups_.push_back(group);
     for (size_t i = 0; i < nodes.size(); ++i)
       turns_[nodes[i]] = {static_cast<int64_t>(i), static_cast<int64_t>(nodes.size())};
+  }
 }
 
 OPKIT_INLINE OperatorDef ProcessParts::NodeOf(int node, int process, int64_t communicator) const {
@@ -330,7 +332,10 @@ inline Graph PartOfProcess(const Graph& graph, PlanOptions& plan_options) {
   CheckSameGraph(*own,
                  graph);  // before any Error of the graph, which then is that of all processes
   options.communicator = own;
-  return ProcessParts(graph, processes).Part(process, own->number());
+  const ProcessParts parts(graph, processes);
+  for (const std::vector<int>& group : parts.groups())
+    if (Contains(group, process)) own->MakeGroup(group);
+  return parts.Part(process, own->number());
 }
 OPKIT_IMAGE_LOCAL inline const bool kFillsProcessPart = g_process_part.Fill(&PartOfProcess);
 
