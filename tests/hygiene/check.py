@@ -80,7 +80,8 @@ unistd.h linux/futex.h sys/mman.h sys/prctl.h sys/resource.h sys/stat.h sys/sysc
 sys/types.h sys/utsname.h sys/wait.h time.h""".split())
 # The definitions of the operating system. Some stand alone, because few programs need them and the others
 # do not pay for their headers: the checker forks, and a library is built by a compiler.
-POSIX_DEFINITIONS = {"opkit/base/process/impl/child_process.ipp", "opkit/base/impl/platform.ipp",
+POSIX_DEFINITIONS = {"opkit/backends/mpi/impl/progress.ipp",
+                     "opkit/base/process/impl/child_process.ipp", "opkit/base/impl/platform.ipp",
                      "opkit/base/process/impl/run_program.ipp", "opkit/base/cache/impl/file_state.ipp"}
 
 # The loader and its file format: the second place to change for another system.
