@@ -159,6 +159,11 @@ want_chromium() {
   if grep -q '^ID=debian$' /etc/os-release; then want chromium has chromium; fi
 }
 
+want_mpi() {
+  want libopenmpi-dev has mpicxx
+  want openmpi-bin has mpirun
+}
+
 # Wants a compiler for ARM64 and an emulator.
 want_arm64() {
   want g++-aarch64-linux-gnu has aarch64-linux-gnu-g++

@@ -121,6 +121,9 @@ test_command() {
     report*) want_chromium ;;
   esac
   case $what in
+    --all | cluster*) want_mpi ;;
+  esac
+  case $what in
     '' | --all | arm64 | profile* | report*) want nodejs has node ;;
   esac
   case $what in

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Runs jobs in which process 1 fails, and checks that they end and what the other processes say.
+
+Usage: failure_test.py MPIRUN ARGUMENT... PROGRAM
+"""
+import re
+import subprocess
+import sys
+
+SECONDS_TO_END = 30  # a job that hangs fails the test
+failures = 0
+
+
+def job(processes, how):
+    command = [*sys.argv[1:-1], "-n", str(processes), sys.argv[-1], how]
+    try:
+        run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             timeout=SECONDS_TO_END, errors="replace")
+        return run.returncode, run.stdout
+    except subprocess.TimeoutExpired as late:
+        return None, f"has not ended after {SECONDS_TO_END} s\n{late.stdout}"
+
+
+def expect(condition, what, output):
+    global failures
+    if not condition:
+        failures += 1
+        print(f"FAILED: {what}. The job printed:\n{output}")
+
+
+def errors(output):
+    """The Errors of the processes, by process."""
+    return {int(process): text for process, text in
+            re.findall(r"process (\d+) after [0-9.e-]+ s: (.*)", output)}
+
+
+code, output = job(4, "killed")
+expect(code not in (0, None), "the job of a killed process ends with an error code", output)
+for process, text in errors(output).items():  # mpirun may end the others before they print
+    expect("process 1 has died" in text, f"process {process} says who has died", output)
+
+code, output = job(4, "exception")
+expect(code not in (0, None), "the job of a process that throws ends with an error code", output)
+expect(set(errors(output)) == {0, 2, 3}, "the other processes get an Error", output)
+for process, text in errors(output).items():
+    expect("process 1 has left because of an exception" in text, f"process {process} says why", output)
+expect("main caught: process 1 has had enough" in output, "the exception reaches main", output)
+
+code, output = job(2, "left")
+expect(code == 0, "the job of a process that leaves ends", output)
+expect("process 1 has left: it has destroyed its MpiCluster" in errors(output).get(0, ""),
+       "process 0 says who has left", output)
+expect("after the cluster: the MpiCluster of this process has been destroyed" in output,
+       "a plan that outlives its cluster says so", output)
+sys.exit(1 if failures else 0)
