@@ -63,7 +63,8 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
   if (!broken_.empty()) std::rethrow_exception(BrokenError());
   if (is_message) {
     lock.unlock();
-    return DoStart(communication, group);
+    DoStart(communication, group);
+    return FailIfBroken();
   }
   Turns& turns = turns_[group];
   const int64_t turn = plan.channel < 0
@@ -85,6 +86,7 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
       lock.unlock();
       try {
         DoStart(next, group);
+        FailIfBroken();
       } catch (...) {
         next->Finish(std::current_exception());
       }
@@ -94,6 +96,15 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
   turns.is_starting = false;
 }
 
+OPKIT_INLINE void Communicator::FailIfBroken() noexcept {
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_.empty()) return;
+    error = BrokenError();
+  }
+  FailPending(error);
+}
 OPKIT_INLINE bool Communicator::SetBroken(const std::string& reason) noexcept {
   std::vector<detail::IntrusivePtr<Communication>> waiting;
   std::exception_ptr error;
