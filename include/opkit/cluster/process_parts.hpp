@@ -29,14 +29,15 @@ class ProcessParts {
  public:
   // Throws kInvalidArgument for a node of a process that does not exist, and for Send and Recv
   // nodes of the graph's author that do not match or wait for each other in a circle, which the
-  // message shows. Throws kUnsupported for a value that crosses although a node rewrites it, for a
-  // control input that crosses, and for a process or a communication inside the graph of a node.
+  // message shows. Throws kUnsupported for a value that crosses although a node rewrites it or it
+  // has no numbers (strings, sequences), for a control input that crosses, and for a process or a
+  // communication inside the graph of a node.
   ProcessParts(const Graph& graph, int processes);
 
   int processes() const { return processes_; }
   // Returns the graph of a process. `communicator` is the number that its nodes name; -1: none.
   // Inputs and constants that the part does not read are left out, and so are the outputs that the
-  // process does not make.
+  // process does not make, and nodes of all processes that this process does not need.
   Graph Part(int process, int64_t communicator = -1) const;
   // Returns the processes that run a node, ascending. Of a collective, the root alone reads or
   // makes a value that the others do not have.

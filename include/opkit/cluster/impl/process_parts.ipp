@@ -11,6 +11,7 @@
 #include "opkit/cluster/names.hpp"
 #include "opkit/cluster/process_parts.hpp"
 #include "opkit/graph/graph_subgraph.hpp"
+#include "opkit/graph/passes/pass_rules.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -164,6 +165,11 @@ OPKIT_INLINE void ProcessParts::FindCrossing() {
         for (const int process : ReadersOf(consumer))
           if (!detail::Contains(place, process)) readers.insert(process);
       if (readers.empty()) continue;
+      if (IsObject(types_[value].dtype))
+        Throw(ErrorCode::kUnsupported, "value '", view_.name(value), "' is ",
+              ToString(types_[value]), " and is read on another process than ",
+              StrCat(detail::ProcessesText(place),
+                     ", which makes it; only tensors of numbers cross"));
       if (view_.IsRewritten(value))
         Throw(ErrorCode::kUnsupported, "value '", view_.name(value),
               "' is rewritten by a node, and read on another process than ",
@@ -214,12 +220,7 @@ OPKIT_INLINE Graph ProcessParts::Part(int process, int64_t communicator) const {
   if (process < 0 || process >= processes_)
     Throw(ErrorCode::kOutOfRange, "there is no process ", process, ": the graph has ", processes_);
   std::vector<OperatorDef> nodes;
-  std::set<std::string> read, made;
-  const auto add = [&](OperatorDef def) {
-    for (const std::string& input : def.inputs()) read.insert(input);
-    for (const std::string& output : def.outputs()) made.insert(output);
-    nodes.push_back(std::move(def));
-  };
+  const auto add = [&](OperatorDef def) { nodes.push_back(std::move(def)); };
   for (const int node : order_) {
     if (detail::Contains(places_[node], process)) add(NodeOf(node, process, communicator));
     for (const size_t i : crossing_of_[node]) {
@@ -246,21 +247,37 @@ OPKIT_INLINE Graph ProcessParts::Part(int process, int64_t communicator) const {
       add(std::move(def));
     }
   }
+  std::set<std::string> read, made;
+  std::vector<std::string> outputs;
+  for (const std::string& output : graph_.outputs()) {
+    const int producer = graph_.Producer(output);
+    if (producer >= 0 && !detail::Contains(WritersOf(producer), process)) continue;
+    read.insert(output);
+    outputs.push_back(output);
+  }
+  // Leaves out the nodes of all processes that this process does not need.
+  const detail::NameIndex waited = detail::ControlNames(graph_);
+  std::vector<char> is_needed(nodes.size(), 0);
+  for (size_t i = nodes.size(); i-- > 0;) {
+    const OperatorDef& def = nodes[i];
+    is_needed[i] =
+        detail::HasEffect(def) || detail::RewritesInputs(def) || detail::IsWaitedFor(def, waited);
+    for (const std::string& output : def.outputs())
+      is_needed[i] |= !output.empty() && read.count(output) > 0;
+    if (!is_needed[i]) continue;
+    read.insert(def.inputs().begin(), def.inputs().end());
+    made.insert(def.outputs().begin(), def.outputs().end());
+  }
   Graph part;
   const auto is_used = [&](const std::string& name) {
     return read.count(name) > 0 || made.count(name) > 0;
   };
-  std::vector<std::string> outputs;
-  for (const std::string& output : graph_.outputs()) {
-    const int producer = graph_.Producer(output);
-    if (producer < 0) read.insert(output);  // an input or a constant, on every process
-    if (producer < 0 || detail::Contains(WritersOf(producer), process)) outputs.push_back(output);
-  }
   for (const Graph::Input& input : graph_.inputs())
     if (is_used(input.name)) part.AddInput(input);
   for (const Graph::Constant& constant : graph_.constants())
     if (is_used(constant.name)) part.AddConstantInLayout(constant.name, constant.value);
-  for (OperatorDef& def : nodes) part.AddNode(std::move(def));
+  for (size_t i = 0; i < nodes.size(); ++i)
+    if (is_needed[i]) part.AddNode(std::move(nodes[i]));
   for (const std::string& output : outputs) part.AddOutput(output);
   return part;
 }

@@ -2,6 +2,8 @@
 #ifndef OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 #define OPKIT_GRAPH_PLAN_IMPL_EXPLAIN_SELECTION_IPP_
 
+#include <algorithm>
+
 #include "opkit/graph/plan/explain_selection.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -50,6 +52,17 @@ OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explan
   }
 }
 
+// Returns ", 128 bytes" for a node that communicates (opkit/cluster/operators.hpp), else nothing.
+OPKIT_COLD inline std::string CommunicatedBytes(const Specialization& found, int node) {
+  if (!found.view().graph().node(node).type().starts_with("opkit.cluster.")) return "";
+  uint64_t sent = 0, received = 0;
+  for (const TensorInfo& info : found.types().Of(found.view().inputs(node)))
+    sent += OpSchema::Bytes(info);
+  for (const TensorInfo& info : found.types().Of(found.view().outputs(node)))
+    received += OpSchema::Bytes(info);
+  return StrCat(", ", (std::max)(sent, received), " bytes");
+}
+
 OPKIT_COLD inline void ExplainNodes(const Specialization& found,
                                     std::vector<Explanation::Node>& nodes,
                                     Explanation& explanation) {
@@ -60,7 +73,7 @@ OPKIT_COLD inline void ExplainNodes(const Specialization& found,
     const OperatorDef& def = found.view().graph().node(node);
     Explanation::Node& out = nodes.emplace_back();
     out.name = SelectionName(def);
-    out.text = ToString(def);
+    out.text = ToString(def) + CommunicatedBytes(found, node);
     if (const std::vector<int> parts = found.PartsOf(node); !parts.empty()) {
       ExplainNode(found, parts[0], out);
       for (const int part : parts)
