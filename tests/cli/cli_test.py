@@ -930,6 +930,36 @@ class BenchCompare(Cli):
                      "--threads belongs to opkit bench MODEL")
 
 
+class Ranks(Cli):
+    def products(self):
+        """Two products of 256 by 256 matrices, of which each is worth a message."""
+        return self.write("products.onnx", model(
+            [node("MatMul", ["x", "x"], ["first"]), node("MatMul", ["first", "x"], ["y"])],
+            [value_info("x", FLOAT, [256, 256])],
+            [value_info("y", FLOAT, [256, 256]), value_info("first", FLOAT, [256, 256])]))
+
+    def test_inspect_shows_the_stages_and_the_values_that_cross(self):
+        out = self.opkit("inspect", self.products(), "--ranks", "2")
+        self.assertRegex(out, r"(?m)^ +0 +1 +\d+\.\d +\d+\.\d +0\.0 +256\.0$")
+        self.assertRegex(out, r"(?m)^ +1 +1 +\d+\.\d +\d+\.\d +256\.0 +0\.0$")
+        self.assertRegex(out, r"(?m)^ +0 +1 +256\.0 +float32\[256, 256\] +first$")
+        self.assertRegex(out, r"(?m)^ +0 +MatMul +\(x, x\) -> \(first\)$")
+        self.assertRegex(out, r"(?m)^ +1 +MatMul +\(first, x\) -> \(y\)$")
+        self.assertIn("together 256.0 KiB", out)
+        self.refuses(USAGE, ["inspect", self.products(), "--ranks", "0"], "--ranks")
+        self.refuses(USAGE, ["inspect", self.products(), "--ranks", "2", "--dot", "-"], "--dot")
+
+    def test_a_pipeline_gives_the_outputs_of_one_process(self):
+        self.opkit("run", self.products(), "--random", "--output-dir", "one")
+        out = self.opkit("run", self.products(), "--random", "--pipeline", "2", "--repeat", "3",
+                         "--output-dir", "two")
+        self.assertLess(out.index("y.npy"), out.index("first.npy"))  # in the order of the model
+        for name in ("y", "first"):
+            self.assertEqual(read_npy(self.folder / f"one/{name}.npy"),
+                             read_npy(self.folder / f"two/{name}.npy"))
+        self.refuses(USAGE, ["run", self.products(), "--pipeline", "2", "--table"], "--table")
+
+
 class Inspect(Cli):
     def test_shows_what_is_in_a_model(self):
         out = self.opkit("inspect", self.affine(), "--shape", "x=8x3")

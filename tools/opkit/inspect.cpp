@@ -6,6 +6,8 @@
 #include "model.hpp"
 #include "opkit/graph/dot.hpp"
 #include "opkit/graph/draw_plan.hpp"
+#include "options.hpp"
+#include "ranks.hpp"
 #include "terminal.hpp"
 #include "timing.hpp"
 
@@ -17,6 +19,7 @@ using namespace opkit;
 struct InspectCommand {
   ModelOptions model;
   std::string dot, svg;
+  int ranks = 0;  // 0: one process
 };
 
 // Costs are summed as doubles, because sums of integers could overflow.
@@ -150,6 +153,13 @@ void Inspect(InspectCommand& command) {
   const OnnxModel model = LoadModel(command.model);
   std::string why_open;
   const Plan plan = PlanToInspect(model.graph, command.model, &why_open);
+  if (command.ranks > 0) {
+    std::vector<Graph::Input> shapes;
+    for (const Graph::Input& input : model.graph.inputs())
+      shapes.push_back({input.name, plan.type(input.name)});
+    return WriteFile("-", About(model, plan, command.model.path) + Interface(model.graph, plan) +
+                              DescribeRanks(model.graph, shapes, command.ranks));
+  }
   if (!command.dot.empty())
     WriteFile(command.dot, plan.has_shapes() ? ToDot(plan) : ToDot(plan.graph(), plan.types()));
   if (!why_open.empty()) {
@@ -185,16 +195,25 @@ void AddInspectCommand(CLI::App& program) {
       program.add_subcommand("inspect", "Show a model's nodes, shapes, costs and memory plan");
   AddModelOptions(*app, &command->model);
   AddDeviceOption(*app, &command->model);
+  CLI::Option* const ranks =
+      app->add_option(
+             "--ranks", command->ranks,
+             "Shows the stages of a pipeline of N ranks, and the values that cross between "
+             "them, instead of nodes and memory")
+          ->check(WholeNumber(1, 4096))
+          ->option_text("N");
   app->add_option("--dot", command->dot,
                   "Writes a drawing of the graph that runs, for Graphviz; - is standard output")
       ->option_text("FILE.dot");
   app->add_option("--svg", command->svg,
                   "Writes a drawing of the memory plan; - is standard output")
       ->option_text("FILE.svg");
+  for (const char* option : {"--dot", "--svg"}) ranks->excludes(app->get_option(option));
   app->footer(
       "Examples:\n"
       "  opkit inspect model.onnx --shape x=1x3x48x320\n"
       "  opkit inspect model.onnx --svg memory.svg\n"
+      "  opkit inspect model.onnx --ranks 4\n"
       "  opkit inspect model.onnx --dot - | dot -Tsvg > graph.svg");
   app->callback([command] { Inspect(*command); });
 }

@@ -20,6 +20,7 @@
 #include "opkit/report/report.hpp"
 #include "options.hpp"
 #include "peak.hpp"
+#include "ranks.hpp"
 #include "terminal.hpp"
 #include "timing.hpp"
 
@@ -34,6 +35,7 @@ struct RunCommand {
   std::vector<std::string> counters;
   bool critical_path = false;
   int repeat = 1;
+  int ranks = 0;  // of --pipeline; 0: one process
   bool random = false, table = false, measure_peak = false;
 };
 
@@ -230,9 +232,24 @@ void WriteProfile(const RunCommand& command, const Plan& plan) {
   });
 }
 
+void PrintTimes(const Times& times, const std::string& where) {
+  std::fprintf(stderr, "%zu runs on %s: median %s ms, %s to %s\n", times.size(), where.c_str(),
+               Fixed(times.Percentile(50), 3).c_str(), Fixed(times.Percentile(0), 3).c_str(),
+               Fixed(times.Percentile(100), 3).c_str());
+}
+
 void RunModel(RunCommand& command) {
   OnnxModel model = LoadModel(command.model);
   const auto inputs = MakeInputs(model.graph, command.model, command.random);
+  if (command.ranks > 0) {
+    if (command.output_dir) MakeFolder(*command.output_dir);  // fails before the run
+    const RanksRun run =
+        RunOnRanks(model.graph, inputs, command.model, command.ranks, command.repeat);
+    WriteOutputs(run.outputs, command.output_dir.value_or(""));
+    if (command.repeat > 1)
+      PrintTimes(run.times, Counted(static_cast<size_t>(command.ranks), "rank"));
+    return;
+  }
   command.model.release_constants = true;
   Executor executor(MakePlan(model.graph, inputs, command.model));
   model = OnnxModel();  // the plan has all that a run reads
@@ -267,11 +284,7 @@ void RunModel(RunCommand& command) {
   }
   if (command.save_selection)
     WriteFile(*command.save_selection, ToString(executor.plan().selection()));
-  if (command.repeat > 1)
-    std::fprintf(stderr, "%d runs on %s: median %s ms, %s to %s\n", command.repeat,
-                 Counted(static_cast<size_t>(NumThreads()), "thread").c_str(),
-                 Fixed(times.Percentile(50), 3).c_str(), Fixed(times.Percentile(0), 3).c_str(),
-                 Fixed(times.Percentile(100), 3).c_str());
+  if (command.repeat > 1) PrintTimes(times, Counted(static_cast<size_t>(NumThreads()), "thread"));
 }
 
 }  // namespace
@@ -301,6 +314,13 @@ void AddRunCommand(CLI::App& program) {
   app->add_option("--repeat", command->repeat, "Runs the model N times and prints the median time")
       ->check(WholeNumber(1, 1'000'000'000))
       ->option_text("N=1");
+  CLI::Option* const pipeline =
+      app->add_option(
+             "--pipeline", command->ranks,
+             "Cuts the model into N stages of about the same time, and runs each on a rank "
+             "of its own, a thread of this program")
+          ->check(WholeNumber(1, 4096))
+          ->option_text("N");
   app->add_flag("--table", command->table,
                 "Also runs N times more and prints the median time and the rate of each node");
   app->add_flag("--critical-path", command->critical_path,
@@ -329,13 +349,18 @@ void AddRunCommand(CLI::App& program) {
       ->check(FileName())
       ->option_text("FILE.html");
   AddMeasurePeakOption(*app, &command->measure_peak);
+  // The options about the one plan of a run.
+  for (const char* option : {"--dump", "--table", "--critical-path", "--explain", "--tuned",
+                             "--selection", "--save-selection", "--profile", "--report"})
+    pipeline->excludes(app->get_option(option));
   app->footer(
       "Examples:\n"
       "  opkit run model.onnx --input x=x.npy --output-dir out\n"
       "  opkit run model.onnx --random --shape x=1x3x48x320 --table --repeat 10\n"
       "  opkit run model.onnx --input a=a.npy b=b.npy --backends reference --threads 1\n"
       "  opkit run model.onnx --input words=words.npy parts=first.npy,second.npy\n"
-      "  opkit run model.onnx --random --library libmy_ops.so");
+      "  opkit run model.onnx --random --library libmy_ops.so\n"
+      "  opkit run model.onnx --random --pipeline 2 --repeat 100");
   app->callback([command] { RunModel(*command); });
 }
 

@@ -1,0 +1,28 @@
+// A model on several processes, for `opkit inspect --ranks` and `opkit run --pipeline`.
+#ifndef OPKIT_TOOLS_OPKIT_RANKS_HPP_
+#define OPKIT_TOOLS_OPKIT_RANKS_HPP_
+
+#include "model.hpp"
+#include "timing.hpp"
+
+namespace cli {
+
+// Returns a text about the stages of a pipeline of `ranks` processes: the nodes of each, and the
+// values that cross with their bytes and costs. Throws a Failure (kBadModel) for a model that
+// cannot be cut.
+std::string DescribeRanks(const opkit::Graph& graph, const std::vector<opkit::Graph::Input>& shapes,
+                          int ranks);
+
+// The result of RunOnRanks.
+struct RanksRun {
+  opkit::NamedTensors outputs;  // in the order of the graph
+  Times times;                  // of the runs of the last stage
+};
+
+// Runs the stages of a pipeline `repeat` times, each on a process of a LocalCluster.
+RanksRun RunOnRanks(const opkit::Graph& graph, const std::vector<opkit::NamedTensor>& inputs,
+                    const ModelOptions& options, int ranks, int repeat);
+
+}  // namespace cli
+
+#endif  // OPKIT_TOOLS_OPKIT_RANKS_HPP_
