@@ -31,7 +31,7 @@ SECTIONS = {
     "Libraries": ["docs/operator-libraries.md", "docs/library-operators.md",
                   "docs/library-lifetime.md", "docs/hosts.md", "docs/c-host.md"],
     "Graphs": ["docs/graphs.md", "docs/command-line.md", "docs/memory-planning.md",
-               "docs/partitioners.md"],
+               "docs/partitioners.md", "docs/cluster.md"],
     "Python": ["docs/python.md"],
     "Backends": ["docs/backends.md", "docs/onednn.md", "docs/cuda.md"],
     "Profiler": ["docs/benchmarking.md", "docs/tuning.md", "docs/profiling.md", "docs/profile-tracks.md"],
