@@ -958,6 +958,9 @@ class Ranks(Cli):
             self.assertEqual(read_npy(self.folder / f"one/{name}.npy"),
                              read_npy(self.folder / f"two/{name}.npy"))
         self.refuses(USAGE, ["run", self.products(), "--pipeline", "2", "--table"], "--table")
+        self.opkit("run", self.products(), "--random", "--pipeline", "2", code=USAGE,
+                   environment={"PMI_SIZE": "3"})
+        self.assertIn("--pipeline is 2, but mpirun started 3 processes", self.stderr)
 
 
 class Inspect(Cli):

@@ -1,10 +1,14 @@
-// The stages of a model, and their processes, which are threads of this program.
+// The stages of a model, and their processes: threads of this program, or those of a job of mpirun.
 #include "ranks.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
+#ifdef OPKIT_CLI_MPI
+#include "opkit/backends/mpi/cluster.hpp"
+#endif
 #include "opkit/cluster/local.hpp"
 #include "opkit/cluster/pipeline.hpp"
 #include "opkit/cluster/process_parts.hpp"
@@ -19,6 +23,25 @@ namespace {
 PipelineCut CutModel(const Graph& graph, const std::vector<Graph::Input>& shapes, int ranks) {
   return FailWith(ExitCode::kBadModel, "",
                   [&] { return Pipeline(graph, ranks, {.inputs = shapes}); });
+}
+// Calls `run` for each rank of this program: for the one of this process in a job of mpirun, else
+// for all, which are then threads. The only place that makes communicators.
+void OnRanks(int ranks, FunctionRef<void(const CommunicatorPtr&)> run) {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    const char* const size = std::getenv(variable);
+    if (!size) continue;
+    if (StrCat(ranks) != size)
+      throw Failure(ExitCode::kUsage,
+                    StrCat("--pipeline is ", ranks, ", but mpirun started ", size, " processes"));
+#ifdef OPKIT_CLI_MPI
+    const MpiCluster cluster;
+    return run(cluster.communicator());
+#else
+    throw Failure(ExitCode::kUsage, "this program was built without MPI",
+                  "build it with -DOPKIT_CLI_MPI=ON, or run it without mpirun");
+#endif
+  }
+  LocalCluster(ranks).Run(run);
 }
 std::string KiB(int64_t bytes) { return Fixed(static_cast<double>(bytes) / 1024, 1); }
 std::string Us(double ns) { return Fixed(ns * 1e-3, 1); }
@@ -67,8 +90,7 @@ RanksRun RunOnRanks(const Graph& graph, const std::vector<NamedTensor>& inputs,
   std::mutex mutex;
   RanksRun all;
   std::map<std::string, Tensor> found;
-  // Runs the stage of one process.
-  const auto run = [&](const CommunicatorPtr& communicator) {
+  OnRanks(ranks, [&](const CommunicatorPtr& communicator) {
     PlanOptions plan = PlanOptionsOf(options);
     plan.cluster.communicator = communicator;
     Executor executor(Compile(cut.graph, plan));
@@ -81,12 +103,16 @@ RanksRun RunOnRanks(const Graph& graph, const std::vector<NamedTensor>& inputs,
       times.Add(watch.ms());
     }
     const std::lock_guard lock(mutex);
-    for (const auto& [name, tensor] : executor.outputs()) found.emplace(name, tensor);
+    for (const auto& [name, tensor] : executor.outputs()) {
+      const int producer = cut.graph.Producer(name);
+      const int maker = producer < 0 ? -1 : cut.graph.node(producer).process();
+      if (std::max(maker, 0) == communicator->process()) found.emplace(name, tensor);
+    }
     if (communicator->process() == ranks - 1) all.times = times;
-  };
-  // The only place where the processes are made: threads of this program.
-  LocalCluster(ranks).Run(run);
-  for (const std::string& output : graph.outputs()) all.outputs.Add(output, found.at(output));
+  });
+  for (const std::string& output : graph.outputs())
+    if (const auto made = found.find(output); made != found.end())
+      all.outputs.Add(output, made->second);
   return all;
 }
 

@@ -19,7 +19,9 @@ struct RanksRun {
   Times times;                  // of the runs of the last stage
 };
 
-// Runs the stages of a pipeline `repeat` times, each on a process of a LocalCluster.
+// Runs the stages of a pipeline `repeat` times, each on a rank of its own. Ranks are threads. In a
+// job of mpirun, which must have as many processes, each process is a rank, and returns the outputs
+// that it makes, and times only if it has the last stage.
 RanksRun RunOnRanks(const opkit::Graph& graph, const std::vector<opkit::NamedTensor>& inputs,
                     const ModelOptions& options, int ranks, int repeat);
 

@@ -246,7 +246,7 @@ void RunModel(RunCommand& command) {
     const RanksRun run =
         RunOnRanks(model.graph, inputs, command.model, command.ranks, command.repeat);
     WriteOutputs(run.outputs, command.output_dir.value_or(""));
-    if (command.repeat > 1)
+    if (run.times.size() > 1)
       PrintTimes(run.times, Counted(static_cast<size_t>(command.ranks), "rank"));
     return;
   }
@@ -318,7 +318,7 @@ void AddRunCommand(CLI::App& program) {
       app->add_option(
              "--pipeline", command->ranks,
              "Cuts the model into N stages of about the same time, and runs each on a rank "
-             "of its own, a thread of this program")
+             "of its own: a thread of this program, or a process of mpirun -n N")
           ->check(WholeNumber(1, 4096))
           ->option_text("N");
   app->add_flag("--table", command->table,
