@@ -10,13 +10,6 @@ namespace detail {
 class LocalGroup;
 }
 
-// The time that communications of a process take at least, one after the other, for tests and
-// benchmarks of what overlaps with them.
-struct LocalDelay {
-  double ns = 0;           // for each communication
-  double ns_per_byte = 0;  // of its block
-};
-
 // A number of "processes", each of which is a thread of the program. Reductions combine the blocks
 // in the order of the processes, so that results do not depend on time.
 //
@@ -29,7 +22,7 @@ struct LocalDelay {
 class LocalCluster {
  public:
   // Throws kInvalidArgument unless there are 1 to 4,096 processes.
-  explicit LocalCluster(int processes, const LocalDelay& delay = {});
+  explicit LocalCluster(int processes);
   ~LocalCluster();
 
   int processes() const { return static_cast<int>(communicators_.size()); }

@@ -3,11 +3,9 @@
 #define OPKIT_CLUSTER_IMPL_LOCAL_IPP_
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -95,100 +93,19 @@ class LocalGroup final : public RefCounted {
   int came_ = 0, left_ = 0;
 };
 
-// Starts the communications of a process on a thread of its own, as late as a LocalDelay says.
-class DelayedStarts {
- public:
-  using Start = UniqueFunction<void(CommunicationPtr, const std::vector<int>&)>;
-
-  DelayedStarts(const LocalDelay& delay, Start start)
-      : delay_(delay), start_(std::move(start)), thread_([this] { Work(); }) {}
-  ~DelayedStarts() {
-    {
-      const std::lock_guard lock(mutex_);
-      stops_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-
-  void Add(CommunicationPtr communication, const std::vector<int>& group) {
-    const auto takes = std::chrono::nanoseconds(static_cast<int64_t>(
-        delay_.ns + delay_.ns_per_byte * static_cast<double>(communication->bytes())));
-    const std::lock_guard lock(mutex_);
-    last_due_ = (std::max)(last_due_, Clock::now()) + takes;
-    waiting_.push_back({last_due_, std::move(communication), group});
-    changed_.notify_all();
-  }
-  // Takes the communications that have not started.
-  std::vector<CommunicationPtr> Take() {
-    const std::lock_guard lock(mutex_);
-    std::vector<CommunicationPtr> taken;
-    for (Item& item : waiting_) taken.push_back(std::move(item.communication));
-    waiting_.clear();
-    return taken;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  struct Item {
-    Clock::time_point due;
-    CommunicationPtr communication;
-    std::vector<int> group;
-  };
-
-  void Work() {
-    std::unique_lock lock(mutex_);
-    while (!stops_) {
-      if (waiting_.empty()) {
-        changed_.wait(lock);
-      } else if (const auto due = waiting_.front().due; Clock::now() < due) {
-        changed_.wait_until(lock, due);
-      } else {
-        const Item item = std::move(waiting_.front());
-        waiting_.pop_front();
-        lock.unlock();
-        try {
-          start_(item.communication, item.group);
-        } catch (...) {
-          item.communication->Finish(std::current_exception());
-        }
-        lock.lock();
-      }
-    }
-  }
-
-  const LocalDelay delay_;
-  Start start_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Item> waiting_;  // by due time
-  Clock::time_point last_due_ = {};
-  bool stops_ = false;
-  std::thread thread_;  // last: it uses the other members
-};
-
 class LocalCommunicator final : public Communicator {
  public:
-  LocalCommunicator(IntrusivePtr<LocalGroup> group, int process, const LocalDelay& delay)
-      : group_(std::move(group)), process_(process), delay_(delay) {
-    if (delay.ns > 0 || delay.ns_per_byte > 0)
-      delayed_.emplace(delay,
-                       [this](CommunicationPtr communication, const std::vector<int>& members) {
-                         StartNow(std::move(communication), members);
-                         FailIfBroken();
-                       });
+  LocalCommunicator(IntrusivePtr<LocalGroup> group, int process)
+      : group_(std::move(group)), process_(process) {
     group_->Join(process, this);
   }
-  ~LocalCommunicator() override {
-    delayed_.reset();
-    group_->Leave(process_);
-  }
+  ~LocalCommunicator() override { group_->Leave(process_); }
 
   int process() const override { return process_; }
   int processes() const override { return group_->processes(); }
   std::string_view backend() const override { return "local"; }
   CommunicatorPtr Duplicate() override {
-    return CommunicatorPtr(new LocalCommunicator(group_->Child(process_), process_, delay_));
+    return CommunicatorPtr(new LocalCommunicator(group_->Child(process_), process_));
   }
   std::vector<std::string> Exchange(const std::string& text) override {
     return group_->Exchange(process_, text, [this] {
@@ -200,10 +117,6 @@ class LocalCommunicator final : public Communicator {
 
  private:
   void DoStart(CommunicationPtr communication, const std::vector<int>& group) override {
-    if (delayed_) return delayed_->Add(std::move(communication), group);
-    StartNow(std::move(communication), group);
-  }
-  void StartNow(CommunicationPtr communication, const std::vector<int>& group) {
     switch (communication->plan().kind) {
       case CommunicationKind::kSend:
         return group_->Send(process_, std::move(communication));
@@ -217,15 +130,11 @@ class LocalCommunicator final : public Communicator {
     group_->TellBroken(process_, reason);
   }
   void FailPending(const std::exception_ptr& error) noexcept override {
-    if (delayed_)
-      for (const CommunicationPtr& communication : delayed_->Take()) communication->Finish(error);
     group_->FailPending(process_, error);
   }
 
   const IntrusivePtr<LocalGroup> group_;
   const int process_;
-  const LocalDelay delay_;
-  std::optional<DelayedStarts> delayed_;
 };
 
 OPKIT_INLINE void LocalGroup::Leave(int process) {
@@ -461,13 +370,13 @@ OPKIT_INLINE void LocalGroup::FailPending(int process, const std::exception_ptr&
 
 }  // namespace detail
 
-OPKIT_INLINE LocalCluster::LocalCluster(int processes, const LocalDelay& delay) {
+OPKIT_INLINE LocalCluster::LocalCluster(int processes) {
   if (processes < 1 || processes > 4096)
     Throw(ErrorCode::kInvalidArgument, "a LocalCluster of ", processes,
           " processes; expected 1 to 4096");
   const auto group = detail::MakeIntrusive<detail::LocalGroup>(processes);
   for (int process = 0; process < processes; ++process)
-    communicators_.emplace_back(new detail::LocalCommunicator(group, process, delay));
+    communicators_.emplace_back(new detail::LocalCommunicator(group, process));
 }
 OPKIT_INLINE LocalCluster::~LocalCluster() = default;
 
