@@ -65,8 +65,6 @@ class Communicator : public detail::ProcessLink {
   // on using their buffers keep them.
   virtual void FailPending(const std::exception_ptr& error) noexcept = 0;
 
-  // Ends what is pending if this end is broken: a communication may have started just then.
-  void FailIfBroken() noexcept;
   // Marks this end as broken and ends what is pending. Returns false if it was broken before.
   bool SetBroken(const std::string& reason) noexcept;
 

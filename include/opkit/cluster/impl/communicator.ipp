@@ -63,8 +63,7 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
   if (!broken_.empty()) std::rethrow_exception(BrokenError());
   if (is_message) {
     lock.unlock();
-    DoStart(communication, group);
-    return FailIfBroken();
+    return DoStart(communication, group);
   }
   Turns& turns = turns_[group];
   const int64_t turn = plan.channel < 0
@@ -86,7 +85,6 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
       lock.unlock();
       try {
         DoStart(next, group);
-        FailIfBroken();
       } catch (...) {
         next->Finish(std::current_exception());
       }
@@ -96,15 +94,6 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
   turns.is_starting = false;
 }
 
-OPKIT_INLINE void Communicator::FailIfBroken() noexcept {
-  std::exception_ptr error;
-  {
-    const std::lock_guard lock(mutex_);
-    if (broken_.empty()) return;
-    error = BrokenError();
-  }
-  FailPending(error);
-}
 OPKIT_INLINE bool Communicator::SetBroken(const std::string& reason) noexcept {
   std::vector<detail::IntrusivePtr<Communication>> waiting;
   std::exception_ptr error;
