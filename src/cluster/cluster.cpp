@@ -1,6 +1,7 @@
 // The operators by which the processes of a plan communicate, and the parts of graphs.
 #include "opkit/cluster/impl/communication.ipp"
 #include "opkit/cluster/impl/communicator.ipp"
+#include "opkit/cluster/impl/cost.ipp"
 #include "opkit/cluster/impl/data_parallel.ipp"
 #include "opkit/cluster/impl/local.ipp"
 #include "opkit/cluster/impl/micro_batches.ipp"

@@ -62,7 +62,7 @@ class Communicator : public detail::ProcessLink {
   // Sends `reason` to the other processes, so that each calls SetBroken.
   virtual void TellBroken(const std::string& reason) noexcept = 0;
   // Ends all communications that this communicator works on, by Finish(error). Those that must go
-  // on using their buffers keep them.
+  // on using their buffers keep them. Called again for communications that started meanwhile.
   virtual void FailPending(const std::exception_ptr& error) noexcept = 0;
 
   // Marks this end as broken and ends what is pending. Returns false if it was broken before.
@@ -78,6 +78,9 @@ class Communicator : public detail::ProcessLink {
     std::map<int64_t, int64_t> runs;  // by channel, the runs that have begun
   };
 
+  // Calls DoStart, and ends the communication if the communicator broke meanwhile.
+  void StartNow(const detail::IntrusivePtr<Communication>& communication,
+                const std::vector<int>& group);
   std::exception_ptr BrokenError() const;
 
   const int64_t number_;

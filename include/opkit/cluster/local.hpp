@@ -4,6 +4,7 @@
 
 #include "opkit/base/function_ref.hpp"
 #include "opkit/cluster/communicator.hpp"
+#include "opkit/cluster/cost.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -21,8 +22,11 @@ class LocalGroup;
 //   });
 class LocalCluster {
  public:
-  // Throws kInvalidArgument unless there are 1 to 4,096 processes.
-  explicit LocalCluster(int processes);
+  // `delay` simulates a network: a message or collective ends so long after its processes have come
+  // to it (CommunicationSeconds, with a ring for AllReduce). A process sends one message at a time
+  // and receives one at a time, and a collective keeps all of its processes busy. Throws
+  // kInvalidArgument unless there are 1 to 4,096 processes, and for a negative or infinite delay.
+  explicit LocalCluster(int processes, const LinkCost& delay = {});
   ~LocalCluster();
 
   int processes() const { return static_cast<int>(communicators_.size()); }

@@ -53,6 +53,15 @@ OPKIT_INLINE std::string Communicator::broken() const {
   return broken_;
 }
 
+OPKIT_INLINE void Communicator::StartNow(const detail::IntrusivePtr<Communication>& communication,
+                                         const std::vector<int>& group) {
+  DoStart(communication, group);
+  std::unique_lock lock(mutex_);
+  if (broken_.empty()) return;
+  const std::exception_ptr error = BrokenError();
+  lock.unlock();
+  FailPending(error);  // SetBroken may have called it before DoStart
+}
 OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>& communication) {
   const CommunicationPlan& plan = communication->plan();
   std::vector<int> group = plan.group;
@@ -63,7 +72,7 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
   if (!broken_.empty()) std::rethrow_exception(BrokenError());
   if (is_message) {
     lock.unlock();
-    return DoStart(communication, group);
+    return StartNow(communication, group);
   }
   Turns& turns = turns_[group];
   const int64_t turn = plan.channel < 0
@@ -84,7 +93,7 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
     } else {
       lock.unlock();
       try {
-        DoStart(next, group);
+        StartNow(next, group);
       } catch (...) {
         next->Finish(std::current_exception());
       }

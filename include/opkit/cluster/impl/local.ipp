@@ -3,6 +3,7 @@
 #define OPKIT_CLUSTER_IMPL_LOCAL_IPP_
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -22,29 +23,153 @@ using CommunicationPtr = IntrusivePtr<Communication>;
 
 class LocalCommunicator;
 
+// The simulated network of a cluster, for all groups of its processes. Ends communications later,
+// on a thread of its own.
+class LocalNetwork final : public RefCounted {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  LocalNetwork(int processes, const LinkCost& cost)
+      : cost_(cost), senders_(Index(processes)), receivers_(Index(processes)) {
+    if (!cost.is_zero()) state_->thread = std::thread([state = state_] { EndAll(*state); });
+  }
+  ~LocalNetwork() override {
+    if (!state_->thread.joinable()) return;
+    {
+      const std::lock_guard lock(state_->mutex);
+      state_->is_stopped = true;
+    }
+    state_->changed.notify_all();
+    // The end of a communication may release the last handle of the network.
+    if (state_->thread.get_id() == std::this_thread::get_id())
+      state_->thread.detach();
+    else
+      state_->thread.join();
+  }
+
+  // Ends a communication of the group `owner` when the network has carried its bytes; at once
+  // without a delay.
+  void EndMessage(const void* owner, int from, const CommunicationPtr& send, int to,
+                  const CommunicationPtr& receive, std::exception_ptr error) {
+    End(owner, {{from, send}, {to, receive}}, {from}, {to}, std::move(error));
+  }
+  void EndCollective(const void* owner,
+                     const std::vector<std::pair<int, CommunicationPtr>>& members,
+                     const std::vector<int>& group, std::exception_ptr error) {
+    End(owner, members, group, group, std::move(error));
+  }
+  // Returns the communications of a process that have not ended, which the network then forgets.
+  std::vector<CommunicationPtr> Take(const void* owner, int process) {
+    std::vector<CommunicationPtr> taken;
+    const std::lock_guard lock(state_->mutex);
+    std::erase_if(state_->ends, [&](const auto& item) {
+      const PendingEnd& end = item.second;
+      const bool is_taken = end.owner == owner && end.process == process;
+      if (is_taken) taken.push_back(end.communication);
+      return is_taken;
+    });
+    return taken;
+  }
+
+ private:
+  struct PendingEnd {
+    const void* owner;
+    int process;
+    CommunicationPtr communication;
+  };
+  struct State final : RefCounted {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_stopped = false;
+    std::multimap<Clock::time_point, PendingEnd> ends;
+    std::thread thread;
+  };
+
+  void End(const void* owner, const std::vector<std::pair<int, CommunicationPtr>>& members,
+           const std::vector<int>& senders, const std::vector<int>& receivers,
+           std::exception_ptr error) {
+    if (cost_.is_zero() || error) {
+      for (const auto& [process, communication] : members) communication->Finish(error);
+      return;
+    }
+    const CommunicationPtr& first = members.front().second;
+    const CommunicationKind kind = first->plan().kind;
+    const int n = static_cast<int>(members.size());
+    const double latency = CommunicationSeconds(kind, n, 0, cost_);
+    const double busy = CommunicationSeconds(kind, n, first->bytes(), cost_) - latency;
+    {
+      const std::lock_guard lock(state_->mutex);
+      Clock::time_point begin = Clock::now();
+      for (const int i : senders) begin = (std::max)(begin, senders_[Index(i)]);
+      for (const int i : receivers) begin = (std::max)(begin, receivers_[Index(i)]);
+      const auto after = [&](double seconds) {
+        return begin +
+               std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+      };
+      // A message is on its way during the latency: the next one may follow.
+      const bool is_message = kind == CommunicationKind::kSend;
+      const Clock::time_point is_free = after(is_message ? busy : busy + latency);
+      for (const int i : senders) senders_[Index(i)] = is_free;
+      for (const int i : receivers) receivers_[Index(i)] = is_free;
+      for (const auto& [process, communication] : members)
+        state_->ends.insert({after(busy + latency), {owner, process, communication}});
+    }
+    state_->changed.notify_all();
+  }
+  static void EndAll(State& state) {
+    std::unique_lock lock(state.mutex);
+    while (!state.is_stopped || !state.ends.empty()) {
+      if (state.ends.empty()) {
+        state.changed.wait(lock);
+        continue;
+      }
+      const auto first = state.ends.begin();
+      if (first->first > Clock::now() && !state.is_stopped) {
+        state.changed.wait_until(lock, Clock::time_point(first->first));
+        continue;
+      }
+      const PendingEnd end = std::move(first->second);
+      state.ends.erase(first);
+      lock.unlock();
+      end.communication->Finish(nullptr);
+      lock.lock();
+    }
+  }
+
+  const LinkCost cost_;
+  // For each process, the time when it has sent, and received, what is under way.
+  std::vector<Clock::time_point> senders_, receivers_;
+  const IntrusivePtr<State> state_ = MakeIntrusive<State>();
+};
+
 // The state that the communicators of one group share. Messages and collectives wait here until all
 // of their processes have come; the last one copies and reduces.
 class LocalGroup final : public RefCounted {
  public:
-  explicit LocalGroup(int processes)
-      : children_(Index(processes)),
+  LocalGroup(int processes, IntrusivePtr<LocalNetwork> network)
+      : network_(std::move(network)),
+        children_(Index(processes)),
         members_(Index(processes), nullptr),
         has_left_(Index(processes)),
         texts_(Index(processes)) {}
 
   int processes() const { return static_cast<int>(members_.size()); }
-  void Join(int process, LocalCommunicator* member) {
+  // Returns the reason why the group is broken; empty if it is not.
+  std::string Join(int process, LocalCommunicator* member) {
     const std::lock_guard lock(mutex_);
     members_[Index(process)] = member;
+    return broken_;
   }
   void Leave(int process);
-  // Returns the group of the n-th communicator that each process duplicates from this one.
+  // Returns the group of the n-th communicator that each process duplicates from this one. Throws
+  // kCancelled if the group is broken.
   IntrusivePtr<LocalGroup> Child(int process);
   std::vector<std::string> Exchange(int process, const std::string& text,
                                     FunctionRef<void()> check_broken);
   void Send(int process, CommunicationPtr communication);
   void Receive(int process, CommunicationPtr communication);
   void Collect(int process, CommunicationPtr communication, const std::vector<int>& group);
+  // Breaks the other communicators of the group, and all that were duplicated from them.
   void TellBroken(int process, const std::string& reason) noexcept;
   // Removes the communications of a process and ends them.
   void FailPending(int process, const std::exception_ptr& error) noexcept;
@@ -77,15 +202,18 @@ class LocalGroup final : public RefCounted {
         Error(ErrorCode::kCancelled,
               StrCat("process ", process, " has left: it has destroyed its communicator")));
   }
-  static void Deliver(const CommunicationPtr& send, const CommunicationPtr& receive);
-  static void Meet(const std::vector<CommunicationPtr>& members, const std::vector<int>& group);
+  void Deliver(int from, const CommunicationPtr& send, int to, const CommunicationPtr& receive);
+  static void Meet(const std::vector<std::pair<int, CommunicationPtr>>& members,
+                   const std::vector<int>& group);
 
+  const IntrusivePtr<LocalNetwork> network_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<size_t> children_;  // for each process, the children that it has taken
   std::vector<IntrusivePtr<LocalGroup>> all_children_;
   std::vector<LocalCommunicator*> members_;  // null: not yet there, or gone
   std::vector<char> has_left_;               // for each process
+  std::string broken_;                       // for processes that have not joined yet
   std::map<Way, Messages> messages_;
   std::map<std::vector<int>, Collectives> collectives_;
   // Exchange: the texts of the round, the processes that came and that left.
@@ -97,7 +225,7 @@ class LocalCommunicator final : public Communicator {
  public:
   LocalCommunicator(IntrusivePtr<LocalGroup> group, int process)
       : group_(std::move(group)), process_(process) {
-    group_->Join(process, this);
+    if (const std::string reason = group_->Join(process, this); !reason.empty()) SetBroken(reason);
   }
   ~LocalCommunicator() override { group_->Leave(process_); }
 
@@ -162,9 +290,10 @@ OPKIT_INLINE void LocalGroup::Leave(int process) {
 
 OPKIT_INLINE IntrusivePtr<LocalGroup> LocalGroup::Child(int process) {
   const std::lock_guard lock(mutex_);
+  if (!broken_.empty()) Throw(ErrorCode::kCancelled, broken_);
   const size_t child = children_[Index(process)]++;
   if (child == all_children_.size())
-    all_children_.push_back(MakeIntrusive<LocalGroup>(processes()));
+    all_children_.push_back(MakeIntrusive<LocalGroup>(processes(), network_));
   return all_children_[child];
 }
 
@@ -173,13 +302,12 @@ OPKIT_INLINE std::vector<std::string> LocalGroup::Exchange(int process, const st
   std::unique_lock lock(mutex_);
   const auto wait_until = [&](auto done) {
     while (!done()) {
+      check_broken();
       for (int i = 0; i < processes(); ++i) CheckPresent(i);
       changed_.wait(lock);
-      lock.unlock();
-      check_broken();
-      lock.lock();
     }
   };
+  check_broken();
   wait_until([this] { return left_ == 0; });  // a process may come again before others have left
   texts_[Index(process)] = text;
   if (++came_ == processes()) {
@@ -196,32 +324,32 @@ OPKIT_INLINE std::vector<std::string> LocalGroup::Exchange(int process, const st
 }
 
 OPKIT_INLINE void LocalGroup::Send(int process, CommunicationPtr communication) {
+  const int to = communication->plan().process;
   CommunicationPtr receive;
   {
     const std::lock_guard lock(mutex_);
-    CheckPresent(communication->plan().process);
-    Messages& messages =
-        messages_[{process, communication->plan().process, communication->plan().channel}];
+    CheckPresent(to);
+    Messages& messages = messages_[{process, to, communication->plan().channel}];
     if (messages.receives.empty()) return messages.sends.push_back(std::move(communication));
     receive = std::move(messages.receives.front());
     messages.receives.pop_front();
   }
-  Deliver(communication, receive);
+  Deliver(process, communication, to, receive);
 }
 OPKIT_INLINE void LocalGroup::Receive(int process, CommunicationPtr communication) {
+  const int from = communication->plan().process;
   CommunicationPtr send;
   {
     const std::lock_guard lock(mutex_);
-    CheckPresent(communication->plan().process);
-    Messages& messages =
-        messages_[{communication->plan().process, process, communication->plan().channel}];
+    CheckPresent(from);
+    Messages& messages = messages_[{from, process, communication->plan().channel}];
     if (messages.sends.empty()) return messages.receives.push_back(std::move(communication));
     send = std::move(messages.sends.front());
     messages.sends.pop_front();
   }
-  Deliver(send, communication);
+  Deliver(from, send, process, communication);
 }
-OPKIT_INLINE void LocalGroup::Deliver(const CommunicationPtr& send,
+OPKIT_INLINE void LocalGroup::Deliver(int from, const CommunicationPtr& send, int to,
                                       const CommunicationPtr& receive) {
   std::exception_ptr error;
   try {
@@ -237,13 +365,12 @@ OPKIT_INLINE void LocalGroup::Deliver(const CommunicationPtr& send,
   } catch (...) {
     error = std::current_exception();
   }
-  send->Finish(error);
-  receive->Finish(error);
+  network_->EndMessage(this, from, send, to, receive, std::move(error));
 }
 
 OPKIT_INLINE void LocalGroup::Collect(int process, CommunicationPtr communication,
                                       const std::vector<int>& group) {
-  std::vector<CommunicationPtr> members;
+  std::vector<std::pair<int, CommunicationPtr>> members;
   {
     const std::lock_guard lock(mutex_);
     for (int member : group) CheckPresent(member);
@@ -254,7 +381,7 @@ OPKIT_INLINE void LocalGroup::Collect(int process, CommunicationPtr communicatio
     if (meeting.members.size() < group.size()) return;
     std::sort(meeting.members.begin(), meeting.members.end(),
               [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (auto& [member, pending] : meeting.members) members.push_back(std::move(pending));
+    members = std::move(meeting.members);
     collectives.open.erase(turn);
   }
   std::exception_ptr error;
@@ -263,15 +390,15 @@ OPKIT_INLINE void LocalGroup::Collect(int process, CommunicationPtr communicatio
   } catch (...) {
     error = std::current_exception();
   }
-  for (const CommunicationPtr& member : members) member->Finish(error);
+  network_->EndCollective(this, members, group, std::move(error));
 }
 
 // Computes a collective of all of its members, which are in the order of the processes.
-OPKIT_INLINE void LocalGroup::Meet(const std::vector<CommunicationPtr>& members,
+OPKIT_INLINE void LocalGroup::Meet(const std::vector<std::pair<int, CommunicationPtr>>& members,
                                    const std::vector<int>& group) {
-  const CommunicationPtr& first = members.front();
+  const CommunicationPtr& first = members.front().second;
   const CommunicationPlan& plan = first->plan();
-  for (const CommunicationPtr& member : members)
+  for (const auto& [process, member] : members)
     if (member->plan().kind != plan.kind || member->dtype != first->dtype ||
         member->count != first->count || member->plan().reduction != plan.reduction)
       Throw(ErrorCode::kInvalidArgument, "processes meet in different collectives: ", first->node(),
@@ -282,10 +409,10 @@ OPKIT_INLINE void LocalGroup::Meet(const std::vector<CommunicationPtr>& members,
   const size_t bytes = static_cast<size_t>(first->bytes());
   const size_t n = members.size();
   const auto in = [&](size_t member, size_t block) {
-    return static_cast<const char*>(members[member]->input) + block * bytes;
+    return static_cast<const char*>(members[member].second->input) + block * bytes;
   };
   const auto out = [&](size_t member, size_t block) {
-    return static_cast<char*>(members[member]->output) + block * bytes;
+    return static_cast<char*>(members[member].second->output) + block * bytes;
   };
   const auto copy = [&](const void* from, void* to) {
     if (bytes > 0 && from != to) std::memmove(to, from, bytes);
@@ -336,14 +463,18 @@ OPKIT_INLINE void LocalGroup::Meet(const std::vector<CommunicationPtr>& members,
 
 OPKIT_INLINE void LocalGroup::TellBroken(int process, const std::string& reason) noexcept {
   std::vector<IntrusivePtr<LocalCommunicator>> others;
+  std::vector<IntrusivePtr<LocalGroup>> children;
   {
     const std::lock_guard lock(mutex_);
+    if (broken_.empty()) broken_ = reason;
+    children = all_children_;
     for (int i = 0; i < processes(); ++i)
       if (i != process && members_[Index(i)])
         if (auto other = IntrusivePtr<LocalCommunicator>::TryShare(members_[Index(i)]))
           others.push_back(std::move(other));
   }
   for (const auto& other : others) other->Told(reason);
+  for (const auto& child : children) child->TellBroken(-1, reason);
   const std::lock_guard lock(mutex_);
   changed_.notify_all();
 }
@@ -365,16 +496,23 @@ OPKIT_INLINE void LocalGroup::FailPending(int process, const std::exception_ptr&
           return member.first == process;
         });
   }
+  for (const CommunicationPtr& communication : network_->Take(this, process))
+    failed.push_back(communication);
   for (const CommunicationPtr& communication : failed) communication->Finish(error);
 }
 
 }  // namespace detail
 
-OPKIT_INLINE LocalCluster::LocalCluster(int processes) {
+OPKIT_INLINE LocalCluster::LocalCluster(int processes, const LinkCost& delay) {
   if (processes < 1 || processes > 4096)
     Throw(ErrorCode::kInvalidArgument, "a LocalCluster of ", processes,
           " processes; expected 1 to 4096");
-  const auto group = detail::MakeIntrusive<detail::LocalGroup>(processes);
+  for (const double seconds : {delay.latency, delay.seconds_per_byte, delay.reduction_per_byte})
+    if (!(seconds >= 0 && seconds < 3600))
+      Throw(ErrorCode::kInvalidArgument, "a delay of ", seconds,
+            " seconds; expected 0 or more, and less than an hour");
+  const auto group = detail::MakeIntrusive<detail::LocalGroup>(
+      processes, detail::MakeIntrusive<detail::LocalNetwork>(processes, delay));
   for (int process = 0; process < processes; ++process)
     communicators_.emplace_back(new detail::LocalCommunicator(group, process));
 }

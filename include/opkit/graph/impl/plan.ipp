@@ -270,7 +270,12 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
     return Plan(detail::CompileHere(graph, options));
   PlanOptions own = options;
   const Graph part = detail::g_process_part(graph, own);
-  return Plan(detail::CompileHere(part, own));
+  try {
+    return Plan(detail::CompileHere(part, own));
+  } catch (...) {
+    if (own.cluster.communicator) own.cluster.communicator->RunFailed(std::current_exception());
+    throw;
+  }
 }
 
 }}  // namespace opkit

@@ -1,0 +1,277 @@
+// Failures on one process while the others are anywhere in their runs: every process gets an Error
+// that names the process and the cause, and none waits for ever.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+
+#include "opkit/cluster/local.hpp"
+#include "opkit/cluster/process_parts.hpp"
+#include "opkit/graph.hpp"
+#include "support/error_of.hpp"
+#include "support/watchdog.hpp"
+
+namespace failure_test { namespace {
+
+using namespace opkit;
+
+PlanOptions With(const CommunicatorPtr& communicator, int threads) {
+  PlanOptions options;
+  options.cluster.communicator = communicator;
+  options.threads = threads;
+  return options;
+}
+Tensor X() { return Tensor::From<float>({2}, {1, 2}); }
+Tensor I(int64_t i) { return Tensor::From<int64_t>({1}, {i}); }
+
+// Messages in both directions and collectives, around a Gather on each process, which fails for an
+// index past the end. Each process reads all inputs.
+Graph Busy(int processes) {
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2}).AddInput("i", DType::kInt64, {1});
+  graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"x"}, {"s0"}));
+  std::string last = "s0";
+  for (int p = 0; p < processes; ++p) {
+    const std::string gathered = StrCat("g", p), sum = StrCat("t", p);
+    graph.AddNode(OperatorDef("Gather", {"x", "i"}, {gathered}).Process(p));
+    graph.AddNode(OperatorDef("Add", {last, gathered}, {sum}).Process((p + 1) % processes));
+    last = sum;
+  }
+  graph.AddNode(OperatorDef("Neg", {last}, {"n"}));
+  graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"n"}, {"y"}));
+  return graph.AddOutput("y");
+}
+std::vector<NamedTensor> Inputs(int64_t i) { return {{"x", X()}, {"i", I(i)}}; }
+
+TEST_CASE("an operator fails on any process of three, in any run") {
+  const Watchdog watchdog(100);
+  const Graph graph = Busy(3);
+  for (const int threads : {1, 2, 8})
+    for (int failing = 0; failing < 3; ++failing)
+      for (int good_runs = 0; good_runs < 2; ++good_runs) {
+        CAPTURE(threads);
+        CAPTURE(failing);
+        CAPTURE(good_runs);
+        LocalCluster cluster(3);
+        cluster.Run([&](const CommunicatorPtr& communicator) {
+          const int p = communicator->process();
+          Executor exec(Compile(graph, With(communicator, threads)));
+          for (int run = 0; run < good_runs; ++run)
+            CHECK(exec.Run(Inputs(1)).Get("y").numel() == 2);
+          const Error error = ErrorOf([&] { exec.Run(Inputs(p == failing ? 7 : 1)); });
+          CHECK(Contains(error.what(), "Gather"));
+          CHECK(Contains(error.what(), "7"));
+          if (p != failing)
+            CHECK(Contains(error.what(), StrCat("process ", failing, " ended the run")));
+          // Later runs say the same.
+          CHECK(Contains(ErrorOf([&] { exec.Run(Inputs(1)); }).what(), "Gather"));
+          // All processes may compile again.
+          Executor again(Compile(graph, With(communicator, threads)));
+          CHECK(again.Run(Inputs(0)).Get("y").numel() == 2);
+        });
+      }
+}
+
+// A graph on two processes in which process 1 waits for process 0.
+Graph Waiting() {
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2});
+  graph.AddNode(OperatorDef("Neg", {"x"}, {"a"}).Process(0));
+  graph.AddNode(OperatorDef("Exp", {"a"}, {"b"}).Process(1));
+  return graph.AddOutput("b");
+}
+
+TEST_CASE("Cancel, and a timeout, end a run that waits for another process") {
+  const Watchdog watchdog(60);
+  for (const int threads : {1, 2, 8})
+    for (const bool cancels : {true, false}) {
+      CAPTURE(threads);
+      CAPTURE(cancels);
+      LocalCluster cluster(2);
+      std::atomic<bool> is_over = false;
+      cluster.Run([&](const CommunicatorPtr& communicator) {
+        Executor exec(Compile(Waiting(), With(communicator, threads)));
+        if (communicator->process() == 1) {
+          Error error = ErrorOf([&] {
+            if (!cancels) return exec.Run({}, std::chrono::milliseconds(1)), void();
+            Event event = exec.RunAsync();
+            exec.Cancel();
+            event.Finish();
+          });
+          CHECK(error.code() == (cancels ? ErrorCode::kCancelled : ErrorCode::kDeadlineExceeded));
+          is_over = true;
+          is_over.notify_all();
+        } else {
+          is_over.wait(false);
+          const Error error = ErrorOf([&] { exec.Run({{"x", X()}}); });
+          CHECK(Contains(error.what(), "process 1 ended the run"));
+        }
+      });
+    }
+}
+
+TEST_CASE("an executor, or a plan that never ran, is destroyed while another process waits") {
+  const Watchdog watchdog(60);
+  for (const int threads : {1, 2, 8})
+    for (const bool runs : {true, false}) {
+      CAPTURE(threads);
+      LocalCluster cluster(2);
+      cluster.Run([&](const CommunicatorPtr& communicator) {
+        std::optional<Plan> plan = Compile(Waiting(), With(communicator, threads));
+        if (communicator->process() == 0) {
+          if (runs) Executor(*plan).Run({{"x", X()}});
+          plan.reset();
+          return;
+        }
+        Executor exec(*plan);
+        if (runs) exec.Run(std::vector<NamedTensor>{});
+        const Error error = ErrorOf([&] { exec.Run(std::vector<NamedTensor>{}); });
+        CHECK(Contains(error.what(), "process 0 has left"));
+        CHECK(Contains(error.what(), "Recv"));
+      });
+    }
+}
+
+TEST_CASE("an executor is destroyed in its asynchronous run, which ends") {
+  const Watchdog watchdog(60);
+  for (const int threads : {1, 2, 8}) {
+    LocalCluster cluster(2);
+    cluster.Run([&](const CommunicatorPtr& communicator) {
+      std::optional<Executor> exec(Compile(Waiting(), With(communicator, threads)));
+      if (communicator->process() == 1) {
+        const Event event = exec->RunAsync();
+        exec.reset();
+        CHECK(event.Query() >= EventStatus::kSuccess);  // it may have ended before
+      } else {
+        const Error error = ErrorOf([&] {
+          for (;;) exec->Run({{"x", X()}});  // a run may succeed before
+        });
+        CHECK(Contains(error.what(), "process 1"));
+      }
+    });
+  }
+}
+
+TEST_CASE("the caller's exception between runs ends the runs of the others") {
+  const Watchdog watchdog(60);
+  for (const bool is_early : {true, false}) {
+    LocalCluster cluster(3);
+    std::optional<Executor> kept;  // an executor that outlives the exception
+    const auto body = [&](const CommunicatorPtr& communicator) {
+      if (communicator->process() == 0 && is_early) throw std::runtime_error("the file is gone");
+      const Plan plan = Compile(Busy(3), With(communicator, 1));
+      if (communicator->process() == 0) {
+        kept.emplace(plan);
+        throw std::runtime_error("the file is gone");
+      }
+      Executor(plan).Run(Inputs(0));
+    };
+    std::string message;
+    try {
+      cluster.Run(body);
+    } catch (const std::exception& error) {
+      message = error.what();
+    }
+    CHECK(message == "the file is gone");
+    // The cluster stays broken, and says so.
+    for (int p = 0; p < 3; ++p)
+      CHECK(Contains(ErrorOf([&] { Compile(Busy(3), With(cluster.communicator(p), 1)); }).what(),
+                     "the file is gone"));
+  }
+}
+
+TEST_CASE("processes that compile different graphs are told the first difference") {
+  const Watchdog watchdog(60);
+  LocalCluster cluster(3);
+  cluster.Run([&](const CommunicatorPtr& communicator) {
+    Graph graph = Waiting();
+    if (communicator->process() == 2) graph.AddOutput("a");
+    const Error error = ErrorOf([&] { Compile(graph, With(communicator, 1)); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    CHECK(Contains(error.what(), "process 0 has 'nothing', process 2 has 'output a'"));
+    Executor exec(Compile(Waiting(), With(communicator, 1)));  // the next graph is the same
+  });
+}
+
+TEST_CASE("Compile fails on one process after the graphs were compared") {
+  const Watchdog watchdog(60);
+  LocalCluster cluster(2);
+  cluster.Run([&](const CommunicatorPtr& communicator) {
+    PlanOptions options = With(communicator, 1);
+    if (communicator->process() == 0) {
+      options.threads = -5;
+      CHECK(ErrorOf([&] { Compile(Waiting(), options); }).code() == ErrorCode::kInvalidArgument);
+    } else {
+      const Error error = ErrorOf([&] {
+        Executor exec(Compile(Waiting(), options));
+        exec.Run(std::vector<NamedTensor>{});
+      });
+      CHECK(Contains(error.what(), "process 0 ended the run"));
+      CHECK(Contains(error.what(), "-5"));
+    }
+  });
+}
+
+TEST_CASE("communicators may be destroyed in any order") {
+  const Watchdog watchdog(60);
+  for (int order = 0; order < 6; ++order) {
+    std::optional<LocalCluster> cluster(std::in_place, 3);
+    std::vector<CommunicatorPtr> own;
+    for (int p = 0; p < 3; ++p) own.push_back(cluster->communicator(p)->Duplicate());
+    if (order % 2 == 0) cluster.reset();  // before or after those that were duplicated
+    own[order % 3] = {};
+    for (int p = 0; p < 3; ++p)
+      if (own[p])
+        CHECK(Contains(ErrorOf([&] { own[p]->Exchange("here"); }).what(),
+                       StrCat("process ", order % 3, " has left")));
+    own[(order + 1) % 3] = {};
+  }
+}
+
+TEST_CASE("Exchange ends on a communicator that was broken before or meanwhile") {
+  const Watchdog watchdog(60);
+  for (int round = 0; round < 20; ++round) {
+    LocalCluster cluster(2);
+    std::thread waiter([&] {
+      const Error error = ErrorOf([&] { cluster.communicator(1)->Exchange("here"); });
+      CHECK(Contains(error.what(), "process 0 ended the run: no more"));
+    });
+    cluster.communicator(0)->Break("no more");
+    CHECK(Contains(ErrorOf([&] { cluster.communicator(0)->Exchange("here"); }).what(), "no more"));
+    waiter.join();
+  }
+}
+
+// The communicator breaks while other threads start communications: each of them ends.
+TEST_CASE("communications that start while the communicator breaks end") {
+  const Watchdog watchdog(60);
+  for (int round = 0; round < 300; ++round) {
+    LocalCluster cluster(2);
+    const CommunicatorPtr& communicator = cluster.communicator(0);
+    std::thread breaker([&] { cluster.communicator(1)->Break("enough"); });
+    for (int i = 0; i < 20; ++i) {
+      CommunicationPlan plan;
+      plan.kind = i % 2 ? CommunicationKind::kBarrier : CommunicationKind::kReceive;
+      plan.process = 1;
+      plan.channel = i % 2 ? -1 : 0;
+      const auto communication = detail::MakeIntrusive<Communication>(plan, "a node");
+      const auto event = detail::MakeIntrusive<EventState>();
+      communication->Begin(event);
+      try {
+        communicator->Start(communication);
+      } catch (const Error& error) {
+        communication->Finish(std::current_exception());
+      }
+      if (i == 19) {
+        breaker.join();
+        CHECK(!communication->is_pending());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace failure_test
