@@ -1,0 +1,202 @@
+// Checkpoints: saved and read back on another number of processes, and whole after every failure.
+#include "opkit/cluster/checkpoint.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <numeric>
+
+#include "opkit/cluster/local.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/watchdog.hpp"
+
+namespace checkpoint_test { namespace {
+
+using namespace opkit;
+
+// Returns rows `begin` to `end` of a table of two columns whose elements count from 0.
+Tensor Rows(int64_t begin, int64_t end) {
+  std::vector<float> values(static_cast<size_t>(2 * (end - begin)));
+  std::iota(values.begin(), values.end(), static_cast<float>(2 * begin));
+  return Tensor::From<float>(Shape{end - begin, 2}, values);
+}
+// Saves a replicated vector {v, v + 1} and a table of 12 rows.
+void Save(const std::string& folder, int processes, int64_t v) {
+  LocalCluster(processes).Run([&](const CommunicatorPtr& communicator) {
+    const int64_t rows = 12 / processes, p = communicator->process();
+    SaveCheckpoint(*communicator, folder,
+                   {{"v", Tensor::From<int64_t>({2}, {v, v + 1})},
+                    {"table", Rows(p * rows, (p + 1) * rows), true},
+                    {"w", Tensor::Scalar(0.5F)}});
+  });
+}
+void CheckLoads(const std::string& folder, int processes, int64_t v) {
+  for (int p = 0; p < processes; ++p) {
+    const auto tensors = LoadCheckpoint(folder, p, processes);
+    REQUIRE(tensors.size() == 3);
+    CHECK(tensors[0].name == "v");
+    CHECK(tensors[0].tensor.ToVector<int64_t>() == std::vector<int64_t>{v, v + 1});
+    CHECK(tensors[1].is_sharded);
+    const int64_t rows = 12 / processes;
+    CHECK(tensors[1].tensor.shape() == Shape{rows, 2});
+    CHECK(tensors[1].tensor.ToVector<float>() == Rows(p * rows, (p + 1) * rows).ToVector<float>());
+    CHECK(tensors[2].tensor.ToVector<float>() == std::vector<float>{0.5F});
+  }
+}
+size_t NumFiles(const std::string& folder) {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+TEST_CASE("a checkpoint is read back on other numbers of processes") {
+  const Watchdog watchdog;
+  const TemporaryFolder folder;
+  const std::string path = folder / "deep/state";
+  for (const int saved : {1, 4, 3}) {
+    Save(path, saved, saved);
+    for (const int loaded : {1, 2, 3, 4, 6, 12}) CheckLoads(path, loaded, saved);
+    CHECK(NumFiles(path) == static_cast<size_t>(saved) + 1);  // the older files are gone
+  }
+  CHECK(Contains(ErrorOf([&] { LoadCheckpoint(path, 0, 5); }).message(),
+                 "the sharded tensor 'table' with 12 rows, which 5 processes cannot divide"));
+}
+
+TEST_CASE(
+    "shards of different sizes come back to the same processes, and are cut anew for others") {
+  const Watchdog watchdog;
+  const TemporaryFolder folder;
+  LocalCluster(3).Run([&](const CommunicatorPtr& communicator) {
+    const int64_t begins[] = {0, 5, 5, 6};  // process 1 has no rows
+    const int p = communicator->process();
+    SaveCheckpoint(*communicator, folder.path(), {{"t", Rows(begins[p], begins[p + 1]), true}});
+  });
+  const auto rows = [&](int p, int n) {
+    return LoadCheckpoint(folder.path(), p, n)[0].tensor.ToVector<float>();
+  };
+  CHECK(rows(0, 3) == Rows(0, 5).ToVector<float>());
+  CHECK(rows(1, 3).empty());
+  CHECK(rows(2, 3) == Rows(5, 6).ToVector<float>());
+  CHECK(rows(0, 2) == Rows(0, 3).ToVector<float>());
+  CHECK(rows(1, 2) == Rows(3, 6).ToVector<float>());
+}
+
+TEST_CASE("tensors that cannot be saved are an Error on all processes") {
+  const Watchdog watchdog;
+  const TemporaryFolder folder;
+  Save(folder.path(), 2, 7);
+  const auto refused = [&](const std::vector<CheckpointTensor>& zero,
+                           const std::vector<CheckpointTensor>& one) {
+    std::string messages[2];
+    LocalCluster(2).Run([&](const CommunicatorPtr& communicator) {
+      const int p = communicator->process();
+      messages[p] = ErrorOf([&] {
+                      SaveCheckpoint(*communicator, folder.path(), p == 0 ? zero : one);
+                    }).message();
+    });
+    CHECK(messages[0] == messages[1]);
+    CheckLoads(folder.path(), 2, 7);
+    return messages[0];
+  };
+  const Tensor x = Tensor::From<float>({2}, {1, 2}), z = Tensor::From<float>({3}, {1, 2, 3});
+  CHECK(Contains(refused({{"x", x}}, {{"y", x}}), "process 0 saves 'x' float32"));
+  CHECK(Contains(refused({{"x", x}}, {{"x", z}}), "process 1 saves 'x' float32"));
+  CHECK(Contains(refused({{"x", x}}, {{"x", x, true}}), "sharded"));
+  CHECK(Contains(refused({{"x", x}}, {}), "process 1 saves 0"));
+  CHECK(Contains(refused({{"x", x}}, {{"x", x}, {"x", x}}), "two tensors have the name 'x'"));
+  CHECK(Contains(refused({{"x", x}}, {{"x", Tensor()}}), "has no elements yet"));
+  CHECK(Contains(refused({{"x", x}}, {{"x", Tensor::Scalar(1.F), true}}), "is a scalar"));
+}
+
+TEST_CASE("files that are missing, cut off or damaged are an Error") {
+  const Watchdog watchdog;
+  const TemporaryFolder folder;
+  const std::string path = folder / "state";
+  const auto error = [&] { return ErrorOf([&] { LoadCheckpoint(path, 0, 2); }); };
+  CHECK(error().code() == ErrorCode::kNotFound);
+  Save(path, 2, 1);
+  const std::string file = path + "/1.1", manifest = path + "/checkpoint";
+  const std::string bytes = ReadFile(file), text = ReadFile(manifest);
+  const auto with = [&](const std::string& changed, const std::string& contents) {
+    folder.Write(changed.substr(folder.path().size() + 1), contents);
+    const Error found = error();
+    folder.Write("state/1.1", bytes);
+    folder.Write("state/checkpoint", text);
+    CHECK(found.code() == ErrorCode::kIo);
+    return std::string(found.message());
+  };
+  CHECK(Contains(with(file, bytes.substr(0, 9)), "it has 9 bytes, but 48 were written"));
+  std::string damaged = bytes;
+  damaged[5] ^= 1;
+  folder.Write("state/1.1", damaged);
+  CHECK(Contains(ErrorOf([&] { LoadCheckpoint(path, 1, 2); }).message(), "'table' are damaged"));
+  for (size_t length = 0; length < text.size(); ++length)
+    CHECK(Contains(with(manifest, text.substr(0, length)), "it is damaged"));
+  CHECK(Contains(with(manifest, text + "x"), "it is damaged"));
+  std::filesystem::remove(file);
+  CHECK(error().code() == ErrorCode::kIo);
+}
+
+TEST_CASE("a tensor of another dtype or shape is not restored, and neither are the others") {
+  const Watchdog watchdog;
+  const TemporaryFolder folder;
+  Save(folder.path(), 2, 3);
+  Tensor v = Tensor::From<int64_t>({2}, {0, 0});
+  const auto restore = [&](const CheckpointTensor& other) {
+    return ErrorOf([&] { RestoreCheckpoint(folder.path(), 1, 2, {{"v", v}, other}); });
+  };
+  CHECK(restore({"w", Tensor::Scalar(1.0)}).code() == ErrorCode::kTypeMismatch);
+  CHECK(Contains(restore({"table", Rows(0, 5), true}).message(), "the tensor 'table' is float32"));
+  CHECK(restore({"table", Rows(0, 6)}).code() == ErrorCode::kInvalidArgument);
+  CHECK(restore({"u", v}).code() == ErrorCode::kNotFound);
+  CHECK(v.ToVector<int64_t>() == std::vector<int64_t>{0, 0});
+  Tensor table = Rows(0, 6);
+  RestoreCheckpoint(folder.path(), 1, 2, {{"v", v}, {"table", table, true}});
+  CHECK(v.ToVector<int64_t>() == std::vector<int64_t>{3, 4});
+  CHECK(table.ToVector<float>() == Rows(6, 12).ToVector<float>());
+}
+
+// The system ends a process that writes past its limit. With the signal ignored the write fails, as
+// on a full disk.
+TEST_CASE("a kill, or a full disk, at any file leaves the checkpoint before") {
+  const Watchdog watchdog;
+  for (const bool is_killed : {true, false}) {
+    // Data files of 68 and 48 bytes, and a manifest of some hundreds.
+    for (const rlim_t most : {rlim_t{0}, rlim_t{55}, rlim_t{200}, rlim_t{100000}}) {
+      CAPTURE(is_killed);
+      CAPTURE(most);
+      const TemporaryFolder folder;
+      Save(folder.path(), 2, 1);
+      const pid_t child = fork();
+      REQUIRE(child >= 0);
+      if (child == 0) {
+        std::signal(SIGXFSZ, is_killed ? SIG_DFL : SIG_IGN);
+        const rlimit limit{most, most}, no_core{0, 0};
+        if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || setrlimit(RLIMIT_CORE, &no_core) != 0) _exit(3);
+        const Error error = ErrorOf([&] { Save(folder.path(), 2, 2); });
+        _exit(error.code() == ErrorCode::kAlreadyExists     ? 0
+              : Contains(error.message(), "File too large") ? 1
+                                                            : 2);
+      }
+      int status = 0;
+      REQUIRE(waitpid(child, &status, 0) == child);
+      const bool is_whole = most > 10000;
+      if (is_whole)
+        CHECK(status == 0);
+      else if (is_killed)
+        CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ));
+      else
+        CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 1));
+      CheckLoads(folder.path(), 2, is_whole ? 2 : 1);
+      Save(folder.path(), 2, 5);  // what the kill left behind is no obstacle, and goes
+      CheckLoads(folder.path(), 3, 5);
+      CHECK(NumFiles(folder.path()) == 3);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace checkpoint_test
