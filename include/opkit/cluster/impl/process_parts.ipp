@@ -161,9 +161,10 @@ OPKIT_INLINE void ProcessParts::FindCrossing() {
     for (const int value : view_.outputs(node)) {
       if (value < 0 || view_.producer(value) != node || !seen.insert(value).second) continue;
       std::set<int> readers;
+      if (place.size() == everywhere_.size()) continue;
       for (const int consumer : view_.consumers(value))
         for (const int process : ReadersOf(consumer))
-          if (!detail::Contains(place, process)) readers.insert(process);
+          if (!std::binary_search(place.begin(), place.end(), process)) readers.insert(process);
       if (readers.empty()) continue;
       if (IsObject(types_[value].dtype))
         Throw(ErrorCode::kUnsupported, "value '", view_.name(value), "' is ",
