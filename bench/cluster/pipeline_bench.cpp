@@ -37,7 +37,7 @@ double Median(std::vector<double> times) {
 class ClusterRunner {
  public:
   ClusterRunner(const Graph& graph, int processes, const std::vector<NamedTensor>& inputs,
-                const LocalDelay& delay = {})
+                const LinkCost& delay = {})
       : cluster_(processes, delay), executors_(static_cast<size_t>(processes)) {
     cluster_.Run([&](const CommunicatorPtr& communicator) {
       PlanOptions options;
@@ -134,7 +134,7 @@ void DataParallelStep(benchmark::State& state) {
   std::vector<double> alone;
   for (int i = 0; i < 9; ++i) alone.push_back(work.Run(10));
   constexpr double kBytes = 4.0 * kLayers * kWidth * kWidth;
-  const LocalDelay delay{.ns_per_byte = Median(alone) * 1e9 / kBytes};
+  const LinkCost delay{.seconds_per_byte = Median(alone) / kBytes};
   ClusterRunner overlapped(Step(1), 2, inputs, delay);
   ClusterRunner behind(Step(int64_t{1} << 40), 2, inputs, delay);
   std::vector<double> on, off;

@@ -205,7 +205,7 @@ TEST_CASE("communications with a delay give the same results, and end when a pro
   graph.AddNode(OperatorDef("Gather", {"x", "i"}, {"fails"}).Process(1));
   graph.AddNode(OperatorDef("Neg", {"fails"}, {"y"}).Process(0));
   graph.AddOutput("sum").AddOutput("y");
-  LocalCluster cluster(2, {.ns = 1e5, .ns_per_byte = 10});
+  LocalCluster cluster(2, {.latency = 1e-4, .seconds_per_byte = 1e-8});
   cluster.Run([&](const CommunicatorPtr& communicator) {
     PlanOptions options;
     options.cluster.communicator = communicator;
