@@ -147,8 +147,8 @@ TEST_CASE("heads that share keys are one product") {
   Run(inputs, {}, 1, kCuda0, "cublas");
   CHECK(fake::TakeCublasCalls() ==
         std::vector<fake::CublasCall>{
-            {kHeads / kKeyHeads * kQueries, kKeys, kSize, kBatch * kKeyHeads, false},
-            {kHeads / kKeyHeads * kQueries, kValueSize, kKeys, kBatch * kKeyHeads, false}});
+            {kHeads / kKeyHeads * kQueries, kKeys, kSize, kBatch * kKeyHeads},
+            {kHeads / kKeyHeads * kQueries, kValueSize, kKeys, kBatch * kKeyHeads}});
 }
 
 TEST_CASE("attention declines several types and masks of integers") {

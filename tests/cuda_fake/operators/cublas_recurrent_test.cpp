@@ -90,8 +90,8 @@ TEST_CASE("recurrent layers in all directions, layouts and variants") {
 
 TEST_CASE("recurrent layers without their optional inputs, and of other types") {
   for (const Layer& layer : kLayers) {
-    Compare(layer, Inputs(layer, 1, false, DType::kFloat32, {false, false, false, false}), {});
-    Compare(layer, Inputs(layer, 1, false, DType::kFloat32, {true, false, true, false}), {});
+    Compare(layer, Inputs(layer, 1, false, DType::kFloat32, {false, false, false}), {});
+    Compare(layer, Inputs(layer, 1, false, DType::kFloat32, {true, false, true}), {});
     Compare(layer, Inputs(layer, 1, false, DType::kFloat64), {}, 1e-12);
     Compare(layer, Inputs(layer, 1, false, DType::kFloat16), {}, 2e-3);
     Compare(layer, Inputs(layer, 1, false, DType::kBFloat16), {}, 2e-2);
@@ -134,8 +134,8 @@ TEST_CASE("one product computes the inputs of all steps") {
     inputs.push_back(OnCuda(input));
   fake::TakeCublasCalls();
   Run(layer, inputs, kCuda0, "cublas", {{"direction", "bidirectional"}});
-  std::vector<fake::CublasCall> expected(1, {kSteps * kBatch, 4 * kHidden, kInput, 2, false});
-  expected.resize(1 + kSteps, {kBatch, 4 * kHidden, kHidden, 2, false});
+  std::vector<fake::CublasCall> expected(1, {kSteps * kBatch, 4 * kHidden, kInput, 2});
+  expected.resize(1 + kSteps, {kBatch, 4 * kHidden, kHidden, 2});
   CHECK(fake::TakeCublasCalls() == expected);
 }
 

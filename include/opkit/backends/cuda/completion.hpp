@@ -84,12 +84,11 @@ class CUDACompletions {
     t_serving = true;
     std::unique_lock lock(mutex_);
     for (;;) {
-      for (TakeDue(); queue_.empty(); TakeDue()) {
+      for (TakeDue(); queue_.empty(); TakeDue())
         if (later_.empty())
           ready_.wait(lock);
         else
           ready_.wait_until(lock, TimePoint(later_.front().due));  // a copy: the lock is released
-      }
       std::unique_ptr<Item> item = std::move(queue_.front());
       queue_.pop_front();
       --idle_;
@@ -125,8 +124,8 @@ class CUDACompletions {
   std::deque<std::unique_ptr<Item>> queue_;
   std::deque<Later> later_;  // in the order of their times
   int waiting_ = 0;          // threads in WaitUntilIdle
-  int idle_ = 0;  // threads that wait for an item, or are about to wait
-  int busy_ = 0;  // items that are being processed
+  int idle_ = 0;             // threads that wait for an item, or are about to wait
+  int busy_ = 0;             // items that are being processed
   bool started_ = false;
 };
 

@@ -372,9 +372,9 @@ class CUDAStream {
     }
   }
   // Frees the memory whose marks the stream has passed, and requests a notification for the rest.
-  // Memory without a mark gets one later, and so does memory that is kept soon: a notification takes
-  // three calls of CUDA, whose locks the launches of the issuing thread need too. Does not hold kept_mutex_ during CUDA calls, because
-  // that thread must not wait for them.
+  // Memory without a mark gets one later, and so does memory that is kept soon: a notification
+  // takes three calls of CUDA, whose locks the launches of the issuing thread need too. Does not
+  // hold kept_mutex_ during CUDA calls, because that thread must not wait for them.
   void Release(bool marks = false) {
     std::list<Kept> kept;
     detail::RefCountedList unmarked;
