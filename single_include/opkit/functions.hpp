@@ -117,6 +117,9 @@
 
 #ifdef __CUDA_ARCH__
 #define OPKIT_DEVICE_PASS  // this pass generates device code
+#if __CUDA_ARCH__ >= 800
+#define OPKIT_DEVICE_BFLOAT16  // for devices with instructions for bfloat16
+#endif
 #endif
 
 // Makes a symbol visible outside a shared object that is compiled with -fvisibility=hidden.
@@ -683,7 +686,7 @@ constexpr bool IsComplex(DType dtype) {
 }
 
 // IEEE 754 binary16. Conversions round to nearest, ties to even; overflow becomes infinity; NaN
-// stays NaN; subnormals are kept.
+// stays NaN; subnormals are kept. Device code converts by the GPU's instructions.
 struct float16 {
   uint16_t bits = 0;
 
@@ -692,6 +695,13 @@ struct float16 {
   constexpr operator float() const { return ToFloat(bits); }
 
   static constexpr uint16_t FromFloat(float value) {
+#ifdef OPKIT_DEVICE_PASS
+    if (!std::is_constant_evaluated()) {
+      uint16_t half;
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+      return half;
+    }
+#endif
     const uint32_t x = std::bit_cast<uint32_t>(value);
     const auto sign = static_cast<uint16_t>((x >> 16) & 0x8000);
     const uint32_t magnitude = x & 0x7fffffff;
@@ -706,6 +716,13 @@ struct float16 {
     return sign | static_cast<uint16_t>((magnitude - 0x38000000 + 0xfff + odd) >> 13);
   }
   static constexpr float ToFloat(uint16_t half) {
+#ifdef OPKIT_DEVICE_PASS
+    if (!std::is_constant_evaluated()) {
+      float value;
+      asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+      return value;
+    }
+#endif
     const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
     const uint32_t magnitude = half & 0x7fff;
     if (magnitude >= 0x7c00)
@@ -729,6 +746,13 @@ struct bfloat16 {
   }
 
   static constexpr uint16_t FromFloat(float value) {
+#ifdef OPKIT_DEVICE_BFLOAT16
+    if (!std::is_constant_evaluated()) {
+      uint16_t half;
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+      return half;
+    }
+#endif
     const uint32_t x = std::bit_cast<uint32_t>(value);
     if ((x & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((x >> 16) | 0x40);
     return static_cast<uint16_t>((x + 0x7fff + ((x >> 16) & 1)) >> 16);
@@ -949,6 +973,19 @@ class IntrusivePtr {
     return *this;
   }
   ~IntrusivePtr() { Release(); }
+
+  // Returns a handle of an object that may be in its destructor: null if it is. The caller must
+  // prevent the end of that destructor, for instance by a lock that the destructor takes. Relaxed:
+  // another handle exists if the count is not 0, and keeps the object alive.
+  static IntrusivePtr TryShare(T* object) {
+    IntrusivePtr shared;
+    int64_t count = object->count_.load(std::memory_order_relaxed);
+    while (count > 0 &&
+           !object->count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed)) {
+    }
+    if (count > 0) shared.object_ = object;
+    return shared;
+  }
 
   T* get() const { return object_; }
   T* operator->() const { return object_; }
@@ -4778,6 +4815,9 @@ class OperatorDef {
   }
   // Caffe2's name of Backends().
   OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }
+  // Sets the process that runs the node, from 0, if several processes run the graph together
+  // (PlanOptions::cluster); -1, the default: each process runs it.
+  OperatorDef& Process(int process) { return mutable_fields().process = process, *this; }
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
   // Return the parts that the setters have set, by reference into the definition.
@@ -4801,6 +4841,7 @@ class OperatorDef {
   bool requires_backends() const {
     return fields().backend_need == kRequired && !fields().backends.empty();
   }
+  int process() const { return fields().process; }
   bool is_gradient_op() const { return fields().is_gradient_op; }
   Arguments& mutable_args() { return mutable_fields().args; }
   std::vector<std::string>& mutable_inputs() { return mutable_fields().inputs; }
@@ -4825,6 +4866,7 @@ class OperatorDef {
     ::opkit::Device device;
     std::string backends;
     BackendNeed backend_need = kPreferred;
+    int process = -1;
     bool is_gradient_op = false;
     friend bool operator==(const Fields&, const Fields&) = default;
   };
@@ -16482,6 +16524,7 @@ OPKIT_INLINE bool OperatorBase::RunOnDevice() {
 }
 OPKIT_INLINE void OperatorBase::TouchedStorages(detail::RefCountedList& out) const {
   out.clear();
+  out.reserve(inputs_.size() + outputs_.size());
   for (const auto* blobs : {&inputs_, &outputs_})
     for (const Blob* blob : *blobs)
       if (blob && blob->IsType<Tensor>() && blob->Get<Tensor>().storage())
@@ -22254,6 +22297,7 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
   for (OperatorDef& op : meta.ops) {
     op.IsGradientOp(true);
     if (maker.CopyDeviceOption()) op.Device(def.device());
+    if (op.process() < 0) op.Process(def.process());
     if (maker.CopyEngine()) op.Backends(def.backends());
     if (!maker.CopyArguments()) continue;
     const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());

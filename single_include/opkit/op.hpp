@@ -163,6 +163,9 @@
 
 #ifdef __CUDA_ARCH__
 #define OPKIT_DEVICE_PASS  // this pass generates device code
+#if __CUDA_ARCH__ >= 800
+#define OPKIT_DEVICE_BFLOAT16  // for devices with instructions for bfloat16
+#endif
 #endif
 
 // Makes a symbol visible outside a shared object that is compiled with -fvisibility=hidden.
@@ -1532,6 +1535,19 @@ class IntrusivePtr {
   }
   ~IntrusivePtr() { Release(); }
 
+  // Returns a handle of an object that may be in its destructor: null if it is. The caller must
+  // prevent the end of that destructor, for instance by a lock that the destructor takes. Relaxed:
+  // another handle exists if the count is not 0, and keeps the object alive.
+  static IntrusivePtr TryShare(T* object) {
+    IntrusivePtr shared;
+    int64_t count = object->count_.load(std::memory_order_relaxed);
+    while (count > 0 &&
+           !object->count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed)) {
+    }
+    if (count > 0) shared.object_ = object;
+    return shared;
+  }
+
   T* get() const { return object_; }
   T* operator->() const { return object_; }
   T& operator*() const { return *object_; }
@@ -1744,7 +1760,7 @@ constexpr bool IsComplex(DType dtype) {
 }
 
 // IEEE 754 binary16. Conversions round to nearest, ties to even; overflow becomes infinity; NaN
-// stays NaN; subnormals are kept.
+// stays NaN; subnormals are kept. Device code converts by the GPU's instructions.
 struct float16 {
   uint16_t bits = 0;
 
@@ -1753,6 +1769,13 @@ struct float16 {
   constexpr operator float() const { return ToFloat(bits); }
 
   static constexpr uint16_t FromFloat(float value) {
+#ifdef OPKIT_DEVICE_PASS
+    if (!std::is_constant_evaluated()) {
+      uint16_t half;
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+      return half;
+    }
+#endif
     const uint32_t x = std::bit_cast<uint32_t>(value);
     const auto sign = static_cast<uint16_t>((x >> 16) & 0x8000);
     const uint32_t magnitude = x & 0x7fffffff;
@@ -1767,6 +1790,13 @@ struct float16 {
     return sign | static_cast<uint16_t>((magnitude - 0x38000000 + 0xfff + odd) >> 13);
   }
   static constexpr float ToFloat(uint16_t half) {
+#ifdef OPKIT_DEVICE_PASS
+    if (!std::is_constant_evaluated()) {
+      float value;
+      asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+      return value;
+    }
+#endif
     const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
     const uint32_t magnitude = half & 0x7fff;
     if (magnitude >= 0x7c00)
@@ -1790,6 +1820,13 @@ struct bfloat16 {
   }
 
   static constexpr uint16_t FromFloat(float value) {
+#ifdef OPKIT_DEVICE_BFLOAT16
+    if (!std::is_constant_evaluated()) {
+      uint16_t half;
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+      return half;
+    }
+#endif
     const uint32_t x = std::bit_cast<uint32_t>(value);
     if ((x & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((x >> 16) | 0x40);
     return static_cast<uint16_t>((x + 0x7fff + ((x >> 16) & 1)) >> 16);

@@ -117,6 +117,9 @@
 
 #ifdef __CUDA_ARCH__
 #define OPKIT_DEVICE_PASS  // this pass generates device code
+#if __CUDA_ARCH__ >= 800
+#define OPKIT_DEVICE_BFLOAT16  // for devices with instructions for bfloat16
+#endif
 #endif
 
 // Makes a symbol visible outside a shared object that is compiled with -fvisibility=hidden.
@@ -683,7 +686,7 @@ constexpr bool IsComplex(DType dtype) {
 }
 
 // IEEE 754 binary16. Conversions round to nearest, ties to even; overflow becomes infinity; NaN
-// stays NaN; subnormals are kept.
+// stays NaN; subnormals are kept. Device code converts by the GPU's instructions.
 struct float16 {
   uint16_t bits = 0;
 
@@ -692,6 +695,13 @@ struct float16 {
   constexpr operator float() const { return ToFloat(bits); }
 
   static constexpr uint16_t FromFloat(float value) {
+#ifdef OPKIT_DEVICE_PASS
+    if (!std::is_constant_evaluated()) {
+      uint16_t half;
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+      return half;
+    }
+#endif
     const uint32_t x = std::bit_cast<uint32_t>(value);
     const auto sign = static_cast<uint16_t>((x >> 16) & 0x8000);
     const uint32_t magnitude = x & 0x7fffffff;
@@ -706,6 +716,13 @@ struct float16 {
     return sign | static_cast<uint16_t>((magnitude - 0x38000000 + 0xfff + odd) >> 13);
   }
   static constexpr float ToFloat(uint16_t half) {
+#ifdef OPKIT_DEVICE_PASS
+    if (!std::is_constant_evaluated()) {
+      float value;
+      asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+      return value;
+    }
+#endif
     const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
     const uint32_t magnitude = half & 0x7fff;
     if (magnitude >= 0x7c00)
@@ -729,6 +746,13 @@ struct bfloat16 {
   }
 
   static constexpr uint16_t FromFloat(float value) {
+#ifdef OPKIT_DEVICE_BFLOAT16
+    if (!std::is_constant_evaluated()) {
+      uint16_t half;
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+      return half;
+    }
+#endif
     const uint32_t x = std::bit_cast<uint32_t>(value);
     if ((x & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((x >> 16) | 0x40);
     return static_cast<uint16_t>((x + 0x7fff + ((x >> 16) & 1)) >> 16);
@@ -949,6 +973,19 @@ class IntrusivePtr {
     return *this;
   }
   ~IntrusivePtr() { Release(); }
+
+  // Returns a handle of an object that may be in its destructor: null if it is. The caller must
+  // prevent the end of that destructor, for instance by a lock that the destructor takes. Relaxed:
+  // another handle exists if the count is not 0, and keeps the object alive.
+  static IntrusivePtr TryShare(T* object) {
+    IntrusivePtr shared;
+    int64_t count = object->count_.load(std::memory_order_relaxed);
+    while (count > 0 &&
+           !object->count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed)) {
+    }
+    if (count > 0) shared.object_ = object;
+    return shared;
+  }
 
   T* get() const { return object_; }
   T* operator->() const { return object_; }
@@ -4778,6 +4815,9 @@ class OperatorDef {
   }
   // Caffe2's name of Backends().
   OperatorDef& Engine(std::string backends) { return Backends(std::move(backends)); }
+  // Sets the process that runs the node, from 0, if several processes run the graph together
+  // (PlanOptions::cluster); -1, the default: each process runs it.
+  OperatorDef& Process(int process) { return mutable_fields().process = process, *this; }
   OperatorDef& IsGradientOp(bool value) { return mutable_fields().is_gradient_op = value, *this; }
 
   // Return the parts that the setters have set, by reference into the definition.
@@ -4801,6 +4841,7 @@ class OperatorDef {
   bool requires_backends() const {
     return fields().backend_need == kRequired && !fields().backends.empty();
   }
+  int process() const { return fields().process; }
   bool is_gradient_op() const { return fields().is_gradient_op; }
   Arguments& mutable_args() { return mutable_fields().args; }
   std::vector<std::string>& mutable_inputs() { return mutable_fields().inputs; }
@@ -4825,6 +4866,7 @@ class OperatorDef {
     ::opkit::Device device;
     std::string backends;
     BackendNeed backend_need = kPreferred;
+    int process = -1;
     bool is_gradient_op = false;
     friend bool operator==(const Fields&, const Fields&) = default;
   };
@@ -16788,6 +16830,7 @@ OPKIT_INLINE bool OperatorBase::RunOnDevice() {
 }
 OPKIT_INLINE void OperatorBase::TouchedStorages(detail::RefCountedList& out) const {
   out.clear();
+  out.reserve(inputs_.size() + outputs_.size());
   for (const auto* blobs : {&inputs_, &outputs_})
     for (const Blob* blob : *blobs)
       if (blob && blob->IsType<Tensor>() && blob->Get<Tensor>().storage())
@@ -23092,6 +23135,39 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<Pa
 
 #endif  // OPKIT_GRAPH_PARTITION_REQUEST_HPP_
 
+// ---- opkit/graph/plan/process_link.hpp
+// ProcessLink: how a plan of several processes reaches the folder cluster/: the communicator that
+// it holds, and the hook by which Compile takes the nodes of its process.
+#ifndef OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
+#define OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+class Graph;
+struct PlanOptions;
+
+namespace detail {
+
+// The communicator of a process as plans see it (Communicator of opkit/cluster/communicator.hpp).
+class ProcessLink : public RefCounted {
+ public:
+  // Returns the number of this process, from 0, and the number of all processes.
+  virtual int process() const = 0;
+  virtual int processes() const = 0;
+  // Ends the run on the other processes too, because it failed here. Executors call it.
+  virtual void RunFailed(const std::exception_ptr& error) noexcept = 0;
+};
+
+// Returns the nodes of one process, and puts the plan's own communicator into
+// PlanOptions::cluster.
+OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, PlanOptions&)> g_process_part{
+    "a plan of several processes", "opkit/cluster/process_parts.hpp"};
+
+}  // namespace detail
+}}  // namespace opkit
+
+#endif  // OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
+
 // ---- opkit/graph/selection.hpp
 // Selection: the kernel and configuration of each node of a graph. Plan::selection() returns the
 // choice of a plan. PlanOptions::selection.forced forces it on another plan, also in another
@@ -23259,6 +23335,27 @@ struct PlanOptions {
     bool verify = false;
   };
 
+  // The part of the graph that this process runs, if several processes run it together.
+  struct ClusterOptions {
+    // The number of the process, from 0, and the number of processes; -1 and 0: those of the
+    // communicator, or one process. Both may be given without a communicator, to look at the part
+    // of a process. Such a plan does not run: a node that communicates throws
+    // kFailedPrecondition.
+    int process = -1;
+    int processes = 0;
+    // The communicator of this process (a Communicator of opkit/cluster/communicator.hpp). All
+    // processes must compile the same graphs in the same order: Compile of each process waits for
+    // the others, compares the graphs, and throws kInvalidArgument with the first difference. Each
+    // plan gets a communicator of its own.
+    detail::IntrusivePtr<detail::ProcessLink> communicator = {};
+
+    // Returns the number of processes; 1 if no option gives it.
+    int CountProcesses() const {
+      if (processes > 0) return processes;
+      return communicator ? communicator->processes() : 1;
+    }
+  };
+
   // Threads that run the plan, including the caller's; 0: the threads of ThreadPool::Global().
   // Another number than the size of that pool gives the plan its own pool.
   int threads = 0;
@@ -23285,6 +23382,7 @@ struct PlanOptions {
   // the CPU.
   std::vector<Device> devices = {};
   MemoryOptions memory = {};
+  ClusterOptions cluster = {};
   // The number of sets of input shapes that the plan, and each executor, keeps; the least recently
   // used set is dropped.
   int max_shapes = 8;
@@ -26658,6 +26756,7 @@ OPKIT_INLINE GradientOpsMeta RunGradientMaker(GradientMakerBase& maker, const Op
   for (OperatorDef& op : meta.ops) {
     op.IsGradientOp(true);
     if (maker.CopyDeviceOption()) op.Device(def.device());
+    if (op.process() < 0) op.Process(def.process());
     if (maker.CopyEngine()) op.Backends(def.backends());
     if (!maker.CopyArguments()) continue;
     const OpSchema* schema = OpRegistry::Global().FindSchema(op.type());
@@ -28078,9 +28177,9 @@ inline bool SameBits(const Attribute& a, const Attribute& b) {
 
 OPKIT_INLINE bool SameOperation(const OperatorDef& a, const OperatorDef& b) {
   if (a.type() != b.type() || a.device() != b.device() || a.backends() != b.backends() ||
-      a.requires_backends() != b.requires_backends() || a.is_gradient_op() != b.is_gradient_op() ||
-      a.control_inputs() != b.control_inputs() || a.subgraphs().size() != b.subgraphs().size() ||
-      a.args().size() != b.args().size())
+      a.requires_backends() != b.requires_backends() || a.process() != b.process() ||
+      a.is_gradient_op() != b.is_gradient_op() || a.control_inputs() != b.control_inputs() ||
+      a.subgraphs().size() != b.subgraphs().size() || a.args().size() != b.args().size())
     return false;
   for (const NamedAttribute& arg : a.args()) {  // `b` may have the attributes in another order
     const Attribute* other = b.args().Find(arg.name);
@@ -30438,49 +30537,88 @@ inline Graph PreparedGraph(const Graph& graph, const PlanOptions& options,
   return prepared;
 }
 
-}  // namespace detail
-
-OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
-  const detail::RegistryUse use;
+// Compiles all nodes of the graph for this process.
+inline IntrusivePtr<PlanState> CompileHere(const Graph& graph, const PlanOptions& options) {
+  const RegistryUse use;
   const InvocationScope scope(Invocation::Kind::kPhase,
-                              [] { return detail::SpanNames{InternName("Compile")}; });
-  if (options.schedule.flush_denormals && detail::kFlushDenormalBits == 0)
+                              [] { return SpanNames{InternName("Compile")}; });
+  if (options.schedule.flush_denormals && kFlushDenormalBits == 0)
     Throw(ErrorCode::kUnsupported,
           "PlanOptions::schedule.flush_denormals needs an x86 or ARM64 CPU");
   if (options.memory.release_constants)
-    detail::CheckInputsKnown(graph, "PlanOptions::memory.release_constants", "what is dropped");
+    CheckInputsKnown(graph, "PlanOptions::memory.release_constants", "what is dropped");
   if (options.memory.recompute) {
     if (options.memory.capacity_bytes == 0)
       Throw(ErrorCode::kInvalidArgument,
             "PlanOptions::memory.recompute needs capacity_bytes, the most bytes that the plan may "
             "take");
-    detail::CheckInputsKnown(graph, "PlanOptions::memory.recompute", "other nodes to run again");
+    CheckInputsKnown(graph, "PlanOptions::memory.recompute", "other nodes to run again");
   }
   const auto preferences = OpRegistry::Global().KeepPreferences(options.backends);
-  const detail::PreferenceScope preferring(*preferences);
+  const PreferenceScope preferring(*preferences);
   std::shared_ptr<const PartitionReport> report;
-  Graph prepared = detail::PreparedGraph(graph, options, report);
-  auto state = detail::MakeIntrusive<detail::PlanState>(std::move(prepared), options, preferences,
-                                                        std::move(report));
+  Graph prepared = PreparedGraph(graph, options, report);
+  auto state =
+      MakeIntrusive<PlanState>(std::move(prepared), options, preferences, std::move(report));
   if (graph.num_nodes() > 0 && graph.outputs().empty() && state->graph().num_nodes() == 0)
     Throw(ErrorCode::kInvalidArgument,
           "the graph has no outputs, and none of its nodes has an effect; call AddOutput for each "
           "value that a run returns");
   if (state->inputs_known()) {
     if (options.memory.recompute)
-      detail::FitByRecomputation(*state);
+      FitByRecomputation(*state);
     else
       state->Specialize(state->inputs(), nullptr);
     if (options.memory.release_constants) state->ReleaseConstants();
   } else {
     state->CheckForAnyShapes();
   }
-  return Plan(std::move(state));
+  return state;
+}
+
+}  // namespace detail
+
+OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
+  if (options.cluster.CountProcesses() <= 1) [[likely]]
+    return Plan(detail::CompileHere(graph, options));
+  PlanOptions own = options;
+  const Graph part = detail::g_process_part(graph, own);
+  try {
+    return Plan(detail::CompileHere(part, own));
+  } catch (...) {
+    if (own.cluster.communicator) own.cluster.communicator->RunFailed(std::current_exception());
+    throw;
+  }
 }
 
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_IMPL_PLAN_IPP_
+
+// ---- opkit/device/deferred_failure.hpp
+// DefersFailures: what an operator implements whose device finds errors in the elements of tensors,
+// such as an index outside its axis. The code of a device cannot throw, and the host does not wait
+// for it in RunOnDevice. So the device leaves a note in memory that the host reads later.
+#ifndef OPKIT_DEVICE_DEFERRED_FAILURE_HPP_
+#define OPKIT_DEVICE_DEFERRED_FAILURE_HPP_
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// Executors call it at the end of each run. An operator that runs without an executor throws the
+// failure in a later RunOnDevice.
+class DefersFailures {
+ public:
+  // Throws the failure that the work of earlier runs has noted since the last call, with the
+  // operator as context. Does not wait for work that is under way.
+  virtual void ThrowDeferred() = 0;
+
+ protected:
+  ~DefersFailures() = default;
+};
+
+}}  // namespace opkit
+
+#endif  // OPKIT_DEVICE_DEFERRED_FAILURE_HPP_
 
 // ---- opkit/engine/schedule/replay_core.hpp
 // ReplayCore: the part of a Replay that does not depend on its body. This header holds the path of
@@ -30872,7 +31010,7 @@ class Replay {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// The work repeats with the addresses and numbers that it was recorded with. Not synchronised.
+// Each launch has the addresses and numbers with which the work was recorded. Not synchronised.
 class RecordedWork : public detail::RefCounted {
  public:
   // A copy within the device's memory.
@@ -30902,10 +31040,11 @@ class WorkRecorder {
   ~WorkRecorder() = default;
 };
 
-// Calls issue(recorder) once and returns what it has issued. Meanwhile the contexts of this thread
-// issue their work for `device` on the recorder's streams, with the ids from 0 to `streams` - 1; no
-// work runs. Throws the errors of `issue`, and kUnsupported for work that cannot be repeated, such
-// as an allocation on the device.
+// Calls issue(recorder) once and returns the work that it has issued. During the call the contexts
+// of this thread issue their work for `device` on the recorder's streams, which have the ids from 0
+// to `streams` - 1, and the device does not run it. Throws the errors of `issue`, and kUnsupported
+// for work that cannot be repeated, such as an allocation on the device, or inside of another
+// recording.
 using RecordFunction = detail::IntrusivePtr<RecordedWork> (*)(
     Device device, int streams, FunctionRef<void(WorkRecorder& recorder)> issue);
 
@@ -30933,40 +31072,48 @@ OPKIT_IMAGE_LOCAL inline RecordFunction FindRecording(DeviceType type) {
 // RecordedRuns: the recordings of these steps for one bound plan. A run launches a recording
 // instead of calling the operators, which costs the host one launch for all steps.
 //
-// A recording repeats its work with the addresses that the operators were given. Values in the
-// plan's arenas have fixed addresses; the caller's inputs and the outputs that runs return have
-// not. The arguments of kernels cannot be changed in a recording, because only the operator that
-// launched them knows their layout. So:
+// A recording repeats its work with the addresses that the operators had when they were recorded:
+// the arguments of a kernel cannot be changed later, because only its operator knows what they
+// mean. Values in the plan's arenas always have the same addresses. The caller's inputs, and the
+// outputs that a run returns, may have others in each run. These are the addresses of a run below.
+// A run follows the first of these rules that applies:
 //
-// - The first run calls the operators. They make their own memory, and libraries load kernels.
-// - A run with the addresses of the run before is recorded, if no recording has these addresses.
-//   The caller's tensors are then read and written in place. Up to kMostRecordings are kept.
-// - From the second run on that has other addresses than the run before, runs whose addresses have
-//   no recording copy the inputs into fixed buffers and the outputs out of them, on the device, and
-//   launch a recording with these buffers. If the buffers would have more than kMostCopiedBytes,
-//   such a run calls the operators.
+// 1. The first run calls the operators, because they allocate their memory, and libraries load
+//    their kernels, in their first run.
+// 2. If there is a recording with the addresses of this run, the run launches it. It reads the
+//    caller's inputs and writes the outputs in place.
+// 3. If this run has the same addresses as the run before, and the plan has less than
+//    kMostRecordings recordings, the run makes the recording of rule 2 and launches it.
+// 4. If at least two runs had other addresses than the run before them, the run launches a
+//    recording that reads and writes buffers with fixed addresses. The device copies the inputs
+//    into the buffers before, and the outputs out of them afterwards.
+// 5. Otherwise the run calls the operators.
+//
+// A plan has no buffers if they would have more than kMostCopiedBytes. Rule 4 does not apply to it,
+// and by rule 3 a new recording replaces the oldest one. After a Drop the next run counts as the
+// first one.
 #ifndef OPKIT_GRAPH_PLAN_RECORDED_RUNS_HPP_
 #define OPKIT_GRAPH_PLAN_RECORDED_RUNS_HPP_
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The steps of a specialization that are recorded together. The other steps run on the host, before
-// or after them. Nothing is recorded if `record` is null; why_not says why, and is empty for a plan
-// without steps on a device that can record.
+// The steps of a specialization that are recorded together. All other steps run on the host, before
+// or after them. If `record` is null, nothing is recorded, and why_not says why. It is empty for a
+// plan without steps on a device that can record.
 struct RecordedPart {
-  // A value whose memory may change from run to run: an input of the graph that recorded steps
-  // read, or an output that they make. The memory of an output is allocated before the launch.
+  // A value whose address may be another one in each run: an input of the graph that recorded steps
+  // read, or an output of the graph that they make. Outputs are allocated before the launch.
   struct Outer {
     int value;
     bool is_output;
   };
-  // A step that runs after a step on another stream.
+  // Step `to` runs after step `from`, which is on another stream.
   struct Wait {
     int to, from;
   };
   static constexpr int kRecorded = -1;
 
-  // Finds the steps. `nodes` are the operators of the specialization, in any executor.
+  // Finds the steps of the plan. `nodes` has the operators of one of its executors.
   static RecordedPart Of(const Specialization& plan, const BoundNodes& nodes);
 
   RecordFunction record = nullptr;
@@ -30976,10 +31123,11 @@ struct RecordedPart {
   int streams = 1;
   std::vector<Wait> waits;  // ordered by `to`
   std::vector<Outer> outer;
-  // Values that steps on the host read from recorded steps.
+  // Values that recorded steps make and steps on the host read.
   std::vector<int> handed_over;
-  // The host's steps and one node for all recorded steps. node_steps has the step of each node
-  // before it was renumbered by the schedule, or kRecorded.
+  // The schedule of a run that launches a recording. It has a node for each step on the host, and
+  // one node for all recorded steps. The schedule numbers its nodes anew: node_steps has the step,
+  // or kRecorded, by the number that a node had before.
   std::optional<Schedule> schedule;
   std::vector<int> node_steps;
 
@@ -31003,19 +31151,23 @@ class RecordedRuns {
   // Both must outlive this object.
   RecordedRuns(const RecordedPart& part, const Specialization& plan, const BoundNodes& nodes);
 
-  // Chooses the recording that the next run launches, and records it if there is none yet. Returns
-  // false if the run has to call the operators. Call it when the values have the memory of the run.
+  // Chooses the recording that the next run launches, and makes it if necessary. Returns false if
+  // the run has to call the operators. Call it when the inputs of this run are in their values.
   bool Choose(Issue issue);
-  // Launches the chosen recording. `event` must be INITIALIZED; it keeps the memory that the work
-  // uses, that of `arenas` included. Throws the errors of RecordedWork::Launch.
+  // Launches the chosen recording, and records `event`, which must be INITIALIZED, behind it. The
+  // event keeps the memory that the work uses, which includes `arenas`. Throws the errors of
+  // RecordedWork::Launch.
   void Launch(Event& event, const std::vector<Storage>& arenas);
   // Call it after a successful run that has called the operators: their memory exists from now on.
   void OperatorsRan();
-  // Forgets the recordings, because arenas have changed. Work of the latest launch may go on.
+  // Call it after a successful run that has launched a recording: the device has finished it.
+  void LaunchEnded() { launched_ = {}; }
+  // Forgets the recordings, because arenas have changed or a run has failed. The device may still
+  // work for the latest launch.
   void Drop();
-  // Waits until the device has finished the latest launch, if a Drop has left it under way.
+  // Waits until the device has finished a launch that was under way at the latest Drop.
   void FinishDropped() noexcept;
-  // Returns why recording has failed; empty if it has not.
+  // Returns the reason why recording has failed; empty if it has not failed.
   const std::string& why_not() const { return failure_; }
   // Says which steps are recorded, or why none is.
   std::string Explain() const;
@@ -31043,13 +31195,14 @@ class RecordedRuns {
   std::string failure_;
   bool may_copy_ = false;
   bool operators_ran_ = false;
-  int changes_ = 0;  // runs whose addresses differed from those of the run before
-  Addresses last_;
+  int changes_ = 0;  // runs whose addresses were others than those of the run before
+  Addresses last_;   // of the latest run
   std::vector<Recording> in_place_;
-  std::vector<Tensor> buffers_;  // by outer value; of the recording with copies
-  Recording with_copies_;        // without addresses
+  std::vector<Tensor> buffers_;  // for the outer values of the part, in their order
+  Recording with_copies_;        // the recording of rule 4; its `addresses` are empty
   const Recording* chosen_ = nullptr;
-  IntrusivePtr<RecordedWork> launched_, dropped_;
+  IntrusivePtr<RecordedWork> launched_;  // in the run under way
+  IntrusivePtr<RecordedWork> dropped_;   // launched_ at the latest Drop, until FinishDropped
   std::vector<RecordedWork::Move> before_, after_;
 };
 
@@ -31176,7 +31329,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
     running().RunAsync(std::move(done));
   }
   // Completes the steps with Step::implied after a successful run. No event reports their ends,
-  // which follow from the ends of other steps.
+  // which follow from the ends of other steps. Then throws the first failure that an operator has
+  // deferred (DefersFailures), if any; a call of Clean is not needed.
   void Succeeded();
   // Cancels the run; any thread may call it. Steps that have not begun are skipped, asynchronous
   // steps in flight fail.
@@ -31297,6 +31451,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   OPKIT_COLD void IssueRecorded(WorkRecorder& recorder);
   NodeState LaunchRecorded();
   void OnRecordedCompleted();
+  // Throws the first failure that an operator has deferred, and drops the others.
+  void ThrowDeferred();
   // The place in in_flight_ of the event of a recording.
   int recorded_slot() const { return static_cast<int>(steps_.size()); }
   // Looks at the tensors that the last run left in values without planned memory, and drops those
@@ -31448,9 +31604,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   std::map<int, Tensor> moved_;  // values that MoveOut gave memory of their own
   Mutex in_flight_mutex_;
   IndexedVector<std::optional<Event>>
-      in_flight_;                      // by step; empty unless the step may be unfinished
-  std::vector<int> implied_, polled_;  // steps on devices, with and without Step::implied
-  int64_t polled_until_ns_ = -1;       // negative: this run was not polled yet
+      in_flight_;                           // by step; empty unless the step may be unfinished
+  std::vector<DefersFailures*> deferring_;  // the operators that defer failures, step by step
+  std::vector<int> implied_, polled_;       // steps on devices, with and without Step::implied
+  int64_t polled_until_ns_ = -1;            // negative: this run was not polled yet
   bool may_be_observed_ = false;
   std::unique_ptr<Recorded> recorded_;  // null if nothing can be recorded
   std::string why_not_recorded_;
@@ -31915,11 +32072,16 @@ class Executor::Impl {
       current_->Run(timeout);
     } catch (...) {
       changed_ = true;  // the bound tensors may have left their blobs
+      TellOtherProcesses(std::current_exception());
       throw;
     }
     FinalizeOutputs();
     has_outputs_ = true;
     observers.Succeeded();
+  }
+  void TellOtherProcesses(const std::exception_ptr& error) const noexcept {
+    const auto& communicator = state().options().cluster.communicator;
+    if (communicator) communicator->RunFailed(error);
   }
   // Ends a run of RunAsync and completes its event.
   void Finish(std::exception_ptr error) {
@@ -31934,9 +32096,11 @@ class Executor::Impl {
         has_outputs_ = true;
       }
     } catch (...) {
+      changed_ = true;
       if (!error) error = std::current_exception();
     }
     self_.StopAllObservers(!error);
+    if (error) TellOtherProcesses(error);
     const Event event = event_;
     run_state_ = RunState::kIdle;  // from here on another thread may destroy this executor
     event.state()->Complete(std::move(error));
@@ -37415,6 +37579,17 @@ OPKIT_COLD inline void ExplainNode(const Specialization& found, int node, Explan
   }
 }
 
+// Returns ", 128 bytes" for a node that communicates (opkit/cluster/operators.hpp), else nothing.
+OPKIT_COLD inline std::string CommunicatedBytes(const Specialization& found, int node) {
+  if (!found.view().graph().node(node).type().starts_with("opkit.cluster.")) return "";
+  uint64_t sent = 0, received = 0;
+  for (const TensorInfo& info : found.types().Of(found.view().inputs(node)))
+    sent += OpSchema::Bytes(info);
+  for (const TensorInfo& info : found.types().Of(found.view().outputs(node)))
+    received += OpSchema::Bytes(info);
+  return StrCat(", ", (std::max)(sent, received), " bytes");
+}
+
 OPKIT_COLD inline void ExplainNodes(const Specialization& found,
                                     std::vector<Explanation::Node>& nodes,
                                     Explanation& explanation) {
@@ -37425,7 +37600,7 @@ OPKIT_COLD inline void ExplainNodes(const Specialization& found,
     const OperatorDef& def = found.view().graph().node(node);
     Explanation::Node& out = nodes.emplace_back();
     out.name = SelectionName(def);
-    out.text = ToString(def);
+    out.text = ToString(def) + CommunicatedBytes(found, node);
     if (const std::vector<int> parts = found.PartsOf(node); !parts.empty()) {
       ExplainNode(found, parts[0], out);
       for (const int part : parts)
@@ -39479,13 +39654,13 @@ OPKIT_INLINE void BoundPlan::Run(Timeout timeout) {
   Begin();
   try {
     running().Run(timeout);
-    Succeeded();
-    if (decisions_ != replay_->decisions()) [[unlikely]]
-      ReportMode();
   } catch (...) {
     Clean();
     throw;
   }
+  Succeeded();
+  if (decisions_ != replay_->decisions()) [[unlikely]]
+    ReportMode();
 }
 
 OPKIT_INLINE void BoundPlan::RunBody() {
@@ -39505,12 +39680,29 @@ OPKIT_INLINE void BoundPlan::RunBody() {
 }
 
 OPKIT_INLINE void BoundPlan::Succeeded() {
-  if (is_recorded_run()) return;
-  if (recorded_) recorded_->runs.OperatorsRan();
-  if (implied_.empty()) return;
-  for (int i : implied_) steps_[i].op->event().state()->Passed();
-  MutexLock lock(in_flight_mutex_);
-  for (int i : implied_) in_flight_[i].reset();
+  if (is_recorded_run()) {
+    recorded_->runs.LaunchEnded();
+  } else {
+    if (recorded_) recorded_->runs.OperatorsRan();
+    if (!implied_.empty()) {
+      for (int i : implied_) steps_[i].op->event().state()->Passed();
+      MutexLock lock(in_flight_mutex_);
+      for (int i : implied_) in_flight_[i].reset();
+    }
+  }
+  if (!deferring_.empty()) ThrowDeferred();
+}
+
+OPKIT_INLINE void BoundPlan::ThrowDeferred() {
+  std::exception_ptr first;
+  for (DefersFailures* const op : deferring_) {
+    try {
+      op->ThrowDeferred();
+    } catch (...) {  // later operators may have failed because of the first one
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
 }
 
 OPKIT_INLINE void BoundPlan::Cancel() {
@@ -39757,6 +39949,7 @@ OPKIT_INLINE void BoundPlan::MakeSteps() {
   in_flight_.resize(steps_.size());
   for (size_t i = 0; i < steps_.size(); ++i) {
     Step& step = steps_[i];
+    if (auto* const op = dynamic_cast<DefersFailures*>(step.op)) deferring_.push_back(op);
     // Host work completes its own event, also when it fails; it needs no polling.
     if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
     step.implied = FollowsFromOthers(static_cast<int>(i));
