@@ -78,8 +78,7 @@ void Resnet50(benchmark::State& state) {
   Profiler::Start();
   measured.Run(inputs);
   Profiler::Stop();
-  const auto times =
-      MeasuredTimes(measured.plan(), ProfileOfRun(measured.plan(), Profiler::Read()));
+  const auto times = TimesOfNodes(measured.plan(), ProfileOfRun(measured.plan(), Profiler::Read()));
   // A node without a time is part of another, or was folded into a constant.
   const PipelineCut cut =
       Pipeline(graph, 2, {.times = times, .node_ns = 0, .flops_per_ns = 1e9, .bytes_per_ns = 1e9});

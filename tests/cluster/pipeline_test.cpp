@@ -60,7 +60,7 @@ TEST_CASE("measured times come before the costs of schemas") {
   Profiler::Start();
   exec.Run();
   Profiler::Stop();
-  const auto times = MeasuredTimes(exec.plan(), ProfileOfRun(exec.plan(), Profiler::Read()));
+  const auto times = TimesOfNodes(exec.plan(), ProfileOfRun(exec.plan(), Profiler::Read()));
   REQUIRE(times.size() == 3);
   for (const char* name : {"v1", "v2", "v3"}) CHECK(times.at(name) > 0);
 }

@@ -12,7 +12,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 struct PipelineOptions {
   // The shapes of inputs that the graph leaves open, for the costs of nodes.
   std::vector<Graph::Input> inputs = {};
-  // Measured times of nodes in ns, by the name of a node's first output (MeasuredTimes). The other
+  // Measured times of nodes in ns, by the name of a node's first output (TimesOfNodes). The other
   // nodes take node_ns plus the time of their flops or of their bytes, whichever is longer, by the
   // cost function of their schema.
   std::map<std::string, double> times = {};
@@ -58,7 +58,7 @@ struct PipelineCut {
 PipelineCut Pipeline(const Graph& graph, int processes, const PipelineOptions& options = {});
 
 // Returns the times of the nodes of a run (ProfileOfRun), for PipelineOptions::times.
-std::map<std::string, double> MeasuredTimes(const Plan& plan, const RunProfile& run);
+std::map<std::string, double> TimesOfNodes(const Plan& plan, const RunProfile& run);
 
 }}  // namespace opkit
 

@@ -235,7 +235,7 @@ OPKIT_INLINE PipelineCut Pipeline(const Graph& graph, int processes,
   return detail::PipelineCutter(graph, processes, options).Cut();
 }
 
-OPKIT_INLINE std::map<std::string, double> MeasuredTimes(const Plan& plan, const RunProfile& run) {
+OPKIT_INLINE std::map<std::string, double> TimesOfNodes(const Plan& plan, const RunProfile& run) {
   std::map<std::string, double> times;
   for (const NodeTime& time : run.nodes) {
     const OperatorDef& def = plan.graph().node(time.node);
