@@ -151,49 +151,50 @@ inline bool ReadIntegers(JsonLineReader& line, std::vector<int64_t>* numbers) {
 inline CheckpointManifest ParseManifest(const std::string& path, std::string_view text) {
   CheckpointManifest manifest;
   std::string_view rest = text;
-  const auto check = [&](bool is_good) {
+  const auto expect = [&](bool is_good) {
     if (!is_good) FailFile("read", path, "it is no checkpoint of this toolkit, or it is damaged");
   };
   const auto next_line = [&] {
     const size_t end = rest.find('\n');
-    check(end != std::string_view::npos);
+    expect(end != std::string_view::npos);
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end + 1);
     return JsonLineReader(line);
   };
   JsonLineReader head = next_line();
   int64_t tensors = 0;
-  check(head.Skip(R"({"opkit_checkpoint": 1, "number": )") && head.ReadInteger(&manifest.number) &&
-        head.Skip(R"(, "processes": )") && head.ReadInteger(&manifest.processes) &&
-        head.Skip(R"(, "tensors": )") && head.ReadInteger(&tensors) && head.rest() == "}" &&
-        manifest.processes >= 1);
+  expect(head.Skip(R"({"opkit_checkpoint": 1, "number": )") && head.ReadInteger(&manifest.number) &&
+         head.Skip(R"(, "processes": )") && head.ReadInteger(&manifest.processes) &&
+         head.Skip(R"(, "tensors": )") && head.ReadInteger(&tensors) && head.rest() == "}" &&
+         manifest.processes >= 1);
   for (int64_t i = 0; i < tensors; ++i) {
     JsonLineReader line = next_line();
     SavedTensor& tensor = manifest.tensors.emplace_back();
     std::string dtype;
     int64_t is_sharded = 0;
-    check(line.Skip(R"({"name": )") && line.ReadString(&tensor.name) &&
-          line.Skip(R"(, "dtype": )") && line.ReadString(&dtype) && line.Skip(R"(, "sharded": )") &&
-          line.ReadInteger(&is_sharded) && line.Skip(R"(, "owner": )") &&
-          line.ReadInteger(&tensor.owner) && line.Skip(R"(, "shape": )") &&
-          ReadIntegers(line, &tensor.shape) && line.Skip(R"(, "rows": )") &&
-          ReadIntegers(line, &tensor.rows) && line.Skip(R"(, "checksums": )") &&
-          ReadIntegers(line, &tensor.checksums) && line.rest() == "}");
+    expect(line.Skip(R"({"name": )") && line.ReadString(&tensor.name) &&
+           line.Skip(R"(, "dtype": )") && line.ReadString(&dtype) &&
+           line.Skip(R"(, "sharded": )") && line.ReadInteger(&is_sharded) &&
+           line.Skip(R"(, "owner": )") && line.ReadInteger(&tensor.owner) &&
+           line.Skip(R"(, "shape": )") && ReadIntegers(line, &tensor.shape) &&
+           line.Skip(R"(, "rows": )") && ReadIntegers(line, &tensor.rows) &&
+           line.Skip(R"(, "checksums": )") && ReadIntegers(line, &tensor.checksums) &&
+           line.rest() == "}");
     tensor.dtype = DTypeFromName(dtype);
     tensor.is_sharded = is_sharded != 0;
     const size_t pieces = tensor.is_sharded ? Index(manifest.processes) : 1;
-    check(tensor.dtype != DType::kUndefined && tensor.dtype != DType::kString &&
-          tensor.owner >= 0 && tensor.owner < manifest.processes &&
-          tensor.checksums.size() == pieces && tensor.rows.size() == (is_sharded ? pieces : 0) &&
-          (!tensor.is_sharded || !tensor.shape.empty()));
+    expect(tensor.dtype != DType::kUndefined && tensor.dtype != DType::kString &&
+           tensor.owner >= 0 && tensor.owner < manifest.processes &&
+           tensor.checksums.size() == pieces && tensor.rows.size() == (is_sharded ? pieces : 0) &&
+           (!tensor.is_sharded || !tensor.shape.empty()));
     int64_t rows = 0, elements = 1;
     for (const int64_t extent : tensor.rows)
-      check(extent >= 0 && !__builtin_add_overflow(rows, extent, &rows));
+      expect(extent >= 0 && !__builtin_add_overflow(rows, extent, &rows));
     for (const int64_t extent : tensor.shape)
-      check(extent >= 0 && !__builtin_mul_overflow(elements, extent, &elements));
-    check(elements <= (int64_t{1} << 56) && (!tensor.is_sharded || rows == tensor.shape[0]));
+      expect(extent >= 0 && !__builtin_mul_overflow(elements, extent, &elements));
+    expect(elements <= (int64_t{1} << 56) && (!tensor.is_sharded || rows == tensor.shape[0]));
   }
-  check(rest.empty());
+  expect(rest.empty());
   return manifest;
 }
 // Returns nothing if there is no checkpoint.

@@ -75,19 +75,19 @@ OPKIT_INLINE std::vector<int> ProcessParts::WritersOf(int node) const {
 OPKIT_INLINE void ProcessParts::Place(int node) {
   const OperatorDef& def = graph_.node(node);
   detail::CheckBodies(def);
-  const auto check = [&](int64_t process) {
+  const auto checked = [&](int64_t process) {
     if (process < 0 || process >= processes_)
       Throw(ErrorCode::kInvalidArgument, "the node ", def, " names process ", process,
             ", but there are processes 0 to ", processes_ - 1);
     return static_cast<int>(process);
   };
   std::vector<int>& place = places_[node];
-  if (def.process() >= 0) place = {check(def.process())};
+  if (def.process() >= 0) place = {checked(def.process())};
   if (detail::IsCollective(def)) {
     if (!place.empty())
       Throw(ErrorCode::kInvalidArgument, "the node ", def, " is a collective, and runs on all ",
             "processes of its attribute 'group'; do not set OperatorDef::Process");
-    for (const int64_t process : detail::GroupOf(def)) place.push_back(check(process));
+    for (const int64_t process : detail::GroupOf(def)) place.push_back(checked(process));
     std::sort(place.begin(), place.end());
     if (std::adjacent_find(place.begin(), place.end()) != place.end())
       Throw(ErrorCode::kInvalidArgument, "the node ", def,
@@ -96,7 +96,7 @@ OPKIT_INLINE void ProcessParts::Place(int node) {
     if (place.empty())
       Throw(ErrorCode::kInvalidArgument, "the node ", def,
             " runs on one process; set OperatorDef::Process");
-    check(def.args().Get<int64_t>("process", -1));
+    checked(def.args().Get<int64_t>("process", -1));
   }
   if (place.empty()) place = everywhere_;
   if (detail::IsCollective(def) && !detail::Contains(place, detail::RootOf(def)) &&
