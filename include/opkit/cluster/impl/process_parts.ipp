@@ -146,7 +146,8 @@ OPKIT_INLINE void ProcessParts::FindCrossing() {
   // The author's own channels come first.
   int64_t channel = 0;
   for (const OperatorDef& def : graph_.nodes())
-    if (detail::IsSend(def)) channel = std::max(channel, def.args().Get<int64_t>("channel", 0) + 1);
+    if (detail::IsSend(def))
+      channel = (std::max)(channel, def.args().Get<int64_t>("channel", 0) + 1);
   for (const int node : order_) {
     const std::vector<int> place = WritersOf(node);
     for (const std::string& control : graph_.node(node).control_inputs())
