@@ -2,6 +2,9 @@
 // operator and a chain of 1,000 operators beside the same launches by hand. The counters are the
 // calls of the CUDA runtime for one operator on the issuing thread. The times are CPU times of that
 // thread, because the streams' threads share the processors with it.
+#ifndef OPKIT_CUDA_EMULATION
+#define OPKIT_CUDA_EMULATION  // the loops of kernels run on the host
+#endif
 #include <benchmark/benchmark.h>
 
 #include "opkit/backends/cuda/parallel_for.hpp"
