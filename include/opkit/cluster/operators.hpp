@@ -336,6 +336,32 @@ class CollectiveGradient final : public NodeGradient {
   }
 };
 
+// Declare the attributes that schemas share: those of messages and of collectives, those of a node
+// whose output may have no input here, and how a reduction combines elements.
+inline void DeclareMessage(OpSchema& schema) {
+  schema.Stateful()
+      .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
+      .Arg<int64_t>("channel", "the number of the message among those from one process to another",
+                    0)
+      .Arg<int64_t>("process", "the other process", 0)
+      .Arg<int64_t>("is_dynamic", "1: the message brings its dtype and shape", 0);
+}
+inline void DeclareCollective(OpSchema& schema) {
+  schema.Stateful()
+      .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
+      .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
+      .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
+      .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
+      .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1);
+}
+inline void DeclareGivenOutput(OpSchema& schema) {
+  schema.Arg<int64_t>("dtype", "the dtype of the output where the node has no input", 0)
+      .Arg<std::vector<int64_t>>("shape", "the shape of the output there", {});
+}
+inline void DeclareReduction(OpSchema& schema) {
+  schema.Arg("reduction", "how elements are combined", {"sum", "mean", "product", "max", "min"});
+}
+
 }  // namespace detail
 
 OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.AllReduce", detail::CollectiveGradient);
@@ -348,37 +374,23 @@ OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.Scatter", detail::CollectiveGradient)
 OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.AllToAll", detail::CollectiveGradient);
 
 OPKIT_DOMAIN_OPERATOR("opkit.cluster", Send, kNotImplemented, CommunicationOp)
-    .Stateful()
-    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
-    .Arg<int64_t>("channel", "the number of the message among those from one process to another", 0)
-    .Arg<int64_t>("process", "the other process", 0)
-    .Arg<int64_t>("is_dynamic", "1: the message brings its dtype and shape", 0)
+    .FillUsing(&detail::DeclareMessage)
     .NumOutputs(0)
     .Input(0, "input", "the tensor to send", AllDTypes())
     .Infer([](InferenceContext&) {})
     .Doc("Sends a tensor to another process.");
 
 OPKIT_DOMAIN_OPERATOR("opkit.cluster", Recv, kNotImplemented, CommunicationOp)
-    .Stateful()
-    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
-    .Arg<int64_t>("channel", "the number of the message among those from one process to another", 0)
-    .Arg<int64_t>("process", "the other process", 0)
-    .Arg<int64_t>("is_dynamic", "1: the message brings its dtype and shape", 0)
-    .Arg<int64_t>("dtype", "the dtype of the output where the node has no input", 0)
-    .Arg<std::vector<int64_t>>("shape", "the shape of the output there", {})
+    .FillUsing(&detail::DeclareMessage)
+    .FillUsing(&detail::DeclareGivenOutput)
     .NumInputs(0)
     .Output(0, "output", "the tensor that arrives", AllDTypes())
     .Infer(detail::InferBesideRoot)
     .Doc("Receives a tensor from another process.");
 
 OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllReduce, kMaker, CommunicationOp)
-    .Stateful()
-    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
-    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
-    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
-    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
-    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
-    .Arg("reduction", "how elements are combined", {"sum", "mean", "product", "max", "min"})
+    .FillUsing(&detail::DeclareCollective)
+    .FillUsing(&detail::DeclareReduction)
     .Arg<int64_t>("deterministic",
                   "1: elements are combined in the order of the processes, so that results do "
                   "not depend on the communicator",
@@ -393,13 +405,8 @@ OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllReduce, kMaker, CommunicationOp)
     .Doc("Reduces tensors over all processes of a group; each gets the results.");
 
 OPKIT_DOMAIN_OPERATOR("opkit.cluster", Reduce, kMaker, CommunicationOp)
-    .Stateful()
-    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
-    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
-    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
-    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
-    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
-    .Arg("reduction", "how elements are combined", {"sum", "mean", "product", "max", "min"})
+    .FillUsing(&detail::DeclareCollective)
+    .FillUsing(&detail::DeclareReduction)
     .Arg<int64_t>("root", "the process that gets the result", 0)
     .Input(0, "input", "a tensor", NumericTypes::DTypes())
     .Output(0, "output", "the reduction, on the root", NumericTypes::DTypes())
@@ -407,39 +414,23 @@ OPKIT_DOMAIN_OPERATOR("opkit.cluster", Reduce, kMaker, CommunicationOp)
     .Doc("Reduces a tensor over all processes of a group; the root gets the result.");
 
 OPKIT_DOMAIN_OPERATOR("opkit.cluster", Broadcast, kMaker, CommunicationOp)
-    .Stateful()
-    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
-    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
-    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
-    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
-    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .FillUsing(&detail::DeclareCollective)
     .Arg<int64_t>("root", "the process that has the input", 0)
-    .Arg<int64_t>("dtype", "the dtype of the output where the node has no input", 0)
-    .Arg<std::vector<int64_t>>("shape", "the shape of the output there", {})
+    .FillUsing(&detail::DeclareGivenOutput)
     .Input(0, "input", "a tensor of the root", AllDTypes())
     .Output(0, "output", "that tensor, on each process", AllDTypes())
     .Infer(detail::InferSame)
     .Doc("Gives a tensor of the root to all processes of a group.");
 
 OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllGather, kMaker, CommunicationOp)
-    .Stateful()
-    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
-    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
-    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
-    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
-    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .FillUsing(&detail::DeclareCollective)
     .Input(0, "input", "a tensor; its shape is the same on each process", AllDTypes())
     .Output(0, "output", "the tensors of all, along the first axis", AllDTypes())
     .Infer(detail::InferBlocks<true>)
     .Doc("Concatenates the tensors of all processes of a group; each gets the result.");
 
 OPKIT_DOMAIN_OPERATOR("opkit.cluster", Gather, kMaker, CommunicationOp)
-    .Stateful()
-    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
-    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
-    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
-    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
-    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .FillUsing(&detail::DeclareCollective)
     .Arg<int64_t>("root", "the process that gets the result", 0)
     .Input(0, "input", "a tensor; its shape is the same on each process", AllDTypes())
     .Output(0, "output", "the tensors of all, along the first axis, on the root", AllDTypes())
@@ -447,40 +438,24 @@ OPKIT_DOMAIN_OPERATOR("opkit.cluster", Gather, kMaker, CommunicationOp)
     .Doc("Concatenates the tensors of all processes of a group on the root.");
 
 OPKIT_DOMAIN_OPERATOR("opkit.cluster", ReduceScatter, kMaker, CommunicationOp)
-    .Stateful()
-    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
-    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
-    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
-    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
-    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
-    .Arg("reduction", "how elements are combined", {"sum", "mean", "product", "max", "min"})
+    .FillUsing(&detail::DeclareCollective)
+    .FillUsing(&detail::DeclareReduction)
     .Input(0, "input", "a block for each process along the first axis", NumericTypes::DTypes())
     .Output(0, "output", "the reduction of the blocks of this process", NumericTypes::DTypes())
     .Infer(detail::InferBlocks<false>)
     .Doc("Reduces a tensor over all processes of a group; each gets one block of the result.");
 
 OPKIT_DOMAIN_OPERATOR("opkit.cluster", Scatter, kMaker, CommunicationOp)
-    .Stateful()
-    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
-    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
-    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
-    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
-    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .FillUsing(&detail::DeclareCollective)
     .Arg<int64_t>("root", "the process that has the input", 0)
-    .Arg<int64_t>("dtype", "the dtype of the output where the node has no input", 0)
-    .Arg<std::vector<int64_t>>("shape", "the shape of the output there", {})
+    .FillUsing(&detail::DeclareGivenOutput)
     .Input(0, "input", "a block for each process along the first axis, on the root", AllDTypes())
     .Output(0, "output", "the block of this process", AllDTypes())
     .Infer(detail::InferBlocks<false>)
     .Doc("Splits a tensor of the root among the processes of a group.");
 
 OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllToAll, kMaker, CommunicationOp)
-    .Stateful()
-    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
-    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
-    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
-    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
-    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .FillUsing(&detail::DeclareCollective)
     .Input(0, "input", "a block for each process along the first axis", AllDTypes())
     .Output(0, "output", "the block of each process for this one, along the first axis",
             AllDTypes())
@@ -488,12 +463,7 @@ OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllToAll, kMaker, CommunicationOp)
     .Doc("Sends block i of each process to process i.");
 
 OPKIT_DOMAIN_OPERATOR("opkit.cluster", Barrier, kNone, CommunicationOp)
-    .Stateful()
-    .Arg<int64_t>("communicator", "the number of the communicator; Compile sets it", -1)
-    .Arg<int64_t>("channel", "the place among the collectives of the group; Compile sets it", -1)
-    .Arg<int64_t>("collectives", "the number of the group's collectives; Compile sets it", 0)
-    .Arg<std::vector<int64_t>>("group", "the processes that take part; by default all", {})
-    .Arg<int64_t>("processes", "the number of processes; Compile sets it", -1)
+    .FillUsing(&detail::DeclareCollective)
     .NumInputs(0)
     .NumOutputs(0)
     .Infer([](InferenceContext&) {})
