@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "cluster/local_runs.hpp"
 #include "opkit/cluster/local.hpp"
 #include "opkit/graph.hpp"
 #include "support/error_of.hpp"
@@ -60,9 +61,7 @@ TEST_CASE("a cluster with a delay gives the same results, not before their time"
   LocalCluster cluster(2, delay);
   const auto begin = std::chrono::steady_clock::now();
   cluster.Run([&](const CommunicatorPtr& communicator) {
-    PlanOptions options;
-    options.cluster.communicator = communicator;
-    Executor exec(Compile(graph, options));
+    Executor exec(Compile(graph, With(communicator)));
     const auto out = exec.Run({{"x", Tensor::From<float>({256}, std::vector<float>(256, 2.F))}});
     CHECK(out.Get("sum").ToVector<float>() == std::vector<float>(256, 4.F));
     if (communicator->process() == 1)
@@ -84,9 +83,7 @@ TEST_CASE("a failure does not wait for messages that are under way") {
   graph.AddOutput("sum").AddOutput("a");
   LocalCluster cluster(2, {.latency = 1000});
   cluster.Run([&](const CommunicatorPtr& communicator) {
-    PlanOptions options;
-    options.cluster.communicator = communicator;
-    Executor exec(Compile(graph, options));
+    Executor exec(Compile(graph, With(communicator)));
     const std::string message =
         ErrorOf([&] {
           std::vector<NamedTensor> inputs{{"x", Tensor::From<float>({2}, {1, 2})}};

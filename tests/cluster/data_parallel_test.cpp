@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "cluster/local_runs.hpp"
 #include "opkit/cluster/local.hpp"
 #include "opkit/cluster/operators.hpp"
 #include "opkit/cluster/process_parts.hpp"
@@ -207,9 +208,7 @@ TEST_CASE("communications with a delay give the same results, and end when a pro
   graph.AddOutput("sum").AddOutput("y");
   LocalCluster cluster(2, {.latency = 1e-4, .seconds_per_byte = 1e-8});
   cluster.Run([&](const CommunicatorPtr& communicator) {
-    PlanOptions options;
-    options.cluster.communicator = communicator;
-    Executor exec(Compile(graph, options));
+    Executor exec(Compile(graph, With(communicator)));
     const auto run = [&](int64_t place) {
       std::vector<NamedTensor> inputs = {{"x", Tensor::From<float>({4}, {1, 2, 3, 4})}};
       if (communicator->process() == 1)

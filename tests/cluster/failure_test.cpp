@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "cluster/local_runs.hpp"
 #include "opkit/cluster/local.hpp"
 #include "opkit/cluster/process_parts.hpp"
 #include "opkit/graph.hpp"
@@ -19,8 +20,7 @@ namespace failure_test { namespace {
 using namespace opkit;
 
 PlanOptions With(const CommunicatorPtr& communicator, int threads) {
-  PlanOptions options;
-  options.cluster.communicator = communicator;
+  PlanOptions options = ::With(communicator);
   options.threads = threads;
   return options;
 }

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "cluster/local_runs.hpp"
 #include "opkit/cluster/operators.hpp"
 #include "opkit/cluster/process_parts.hpp"
 #include "opkit/graph.hpp"
@@ -11,12 +12,6 @@
 namespace local_test { namespace {
 
 using namespace opkit;
-
-PlanOptions With(const CommunicatorPtr& communicator) {
-  PlanOptions options;
-  options.cluster.communicator = communicator;
-  return options;
-}
 
 TEST_CASE("AllReduce gives each process the sum of all") {
   for (const char* reduction : {"sum", "mean", "max", "min", "product"}) {

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include "cluster/local_runs.hpp"
 #include "opkit/cluster/local.hpp"
 #include "opkit/cluster/pipeline.hpp"
 #include "opkit/cluster/process_parts.hpp"
@@ -89,12 +90,8 @@ TEST_CASE("the outputs are summed, averaged or concatenated in the order of the 
       LocalCluster cluster(processes);
       std::atomic<size_t> compared = 0;
       cluster.Run([&](const CommunicatorPtr& communicator) {
-        PlanOptions options;
-        options.cluster.communicator = communicator;
-        Executor exec(Compile(graph, options));
-        std::vector<NamedTensor> own;
-        for (const NamedTensor& input : inputs)
-          if (exec.plan().graph().IsInput(input.name)) own.push_back(input);
+        Executor exec(Compile(graph, With(communicator)));
+        const std::vector<NamedTensor> own = InputsOf(exec, inputs);
         for (int run = 0; run < 2; ++run)
           for (const auto& [name, tensor] : exec.Run(own)) {
             CHECK(tensor.ToVector<float>() == expected.at(name));

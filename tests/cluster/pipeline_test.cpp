@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "cluster/local_runs.hpp"
 #include "models/expected.hpp"
 #include "opkit/cluster/local.hpp"
 #include "opkit/cluster/process_parts.hpp"
@@ -151,14 +152,9 @@ TEST_CASE("models on several processes give the results of one") {
       LocalCluster cluster(processes);
       std::vector<size_t> compared(static_cast<size_t>(processes), 0);
       cluster.Run([&](const CommunicatorPtr& communicator) {
-        PlanOptions options;
-        options.cluster.communicator = communicator;
-        Executor exec(Compile(cut.graph, options));
+        Executor exec(Compile(cut.graph, With(communicator)));
         for (size_t run = 0; run < model.inputs.size(); ++run) {
-          std::vector<NamedTensor> inputs;
-          for (const NamedTensor& input : model.inputs[run])
-            if (exec.plan().graph().IsInput(input.name)) inputs.push_back(input);
-          for (const auto& [name, tensor] : exec.Run(inputs)) {
+          for (const auto& [name, tensor] : exec.Run(InputsOf(exec, model.inputs[run]))) {
             ++compared[static_cast<size_t>(communicator->process())];
             CHECK(Difference(tensor, expected[run].Get(name), kModelTolerance) == "");
           }

@@ -7,17 +7,19 @@
 #include <mutex>
 #include <numeric>
 
+#include "cluster/local_runs.hpp"
 #include "graph/random_graph.hpp"
 #include "opkit/cluster/local.hpp"
 #include "opkit/functions.hpp"
 #include "opkit/graph.hpp"
 #include "opkit/ops/all.hpp"
+#include "support/accumulate_op.hpp"
 #include "support/check_fails.hpp"
 
 namespace process_parts_test {
 using namespace opkit;
 
-// Two operators of random graphs that are no standard operators.
+// An operator of random graphs, as Accumulate, that is no standard operator.
 namespace parts_ops {
 
 template <class Context>
@@ -25,23 +27,6 @@ void Scale(Context& ctx, In<"x", float> x, Out<"y", float> y, Attr<"scale", floa
   ParallelFor(ctx, y.size(), [=](int64_t i) { y[i] = scale * x[i]; });
 }
 OPKIT_OP(Scale).SameShape<"x", "y">().Default<"scale">(1.f).Kernel<CPUContext>();
-
-class AccumulateOp final : public Operator<CPUContext> {
- public:
-  using Operator<CPUContext>::Operator;
-  bool RunOnDevice() override {
-    Tensor* total = Output(0);
-    const Tensor& x = Input(1);
-    for (int64_t i = 0; i < x.numel(); ++i) total->mutable_data<float>()[i] += x.data<float>()[i];
-    return true;
-  }
-};
-OPERATOR_SCHEMA(Accumulate)
-    .NumInputs(2)
-    .NumOutputs(1)
-    .EnforceInplace({{0, 0}})
-    .IdenticalTypeAndShape();
-REGISTER_CPU_OPERATOR(Accumulate, AccumulateOp);
 
 }  // namespace parts_ops
 
@@ -108,12 +93,8 @@ std::vector<std::pair<std::string, Tensor>> RunOnCluster(const Graph& graph, int
   std::mutex mutex;
   LocalCluster cluster(processes);
   cluster.Run([&](const CommunicatorPtr& communicator) {
-    PlanOptions options;
-    options.cluster.communicator = communicator;
-    Executor exec(Compile(graph, options));
-    std::vector<NamedTensor> own;
-    for (const NamedTensor& input : inputs)
-      if (exec.plan().graph().IsInput(input.name)) own.push_back(input);
+    Executor exec(Compile(graph, With(communicator)));
+    const std::vector<NamedTensor> own = InputsOf(exec, inputs);
     NamedTensors out;
     for (int run = 0; run < runs; ++run) out = exec.Run(own);
     const std::lock_guard lock(mutex);
@@ -189,9 +170,7 @@ TEST_CASE("a value of unknown shape and a batch of any size cross") {
   graph.AddOutput("y");
   LocalCluster cluster(3);
   cluster.Run([&](const CommunicatorPtr& communicator) {
-    PlanOptions options;
-    options.cluster.communicator = communicator;
-    Executor exec(Compile(graph, options));
+    Executor exec(Compile(graph, With(communicator)));
     for (int64_t n = 1; n <= 4; ++n) {
       std::vector<NamedTensor> inputs;
       if (exec.plan().graph().IsInput("x"))

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "opkit/graph.hpp"
+#include "support/accumulate_op.hpp"
 
 namespace ops_test {
 using namespace opkit;
@@ -130,25 +131,6 @@ OPERATOR_SCHEMA(Ones)
       c.SetOutput(0, DType::kFloat32, Shape{c.Arg<int64_t>("size", 1)});
     });
 REGISTER_CPU_OPERATOR(Ones, OnesOp);
-
-// Adds its second input to the first, in the caller's memory.
-class AccumulateOp final : public Operator<CPUContext> {
- public:
-  USE_OPERATOR_FUNCTIONS(CPUContext);
-  using Operator<CPUContext>::Operator;
-  bool RunOnDevice() override {
-    Tensor* total = Output(0);
-    const Tensor& x = Input(1);
-    for (int64_t i = 0; i < x.numel(); ++i) total->mutable_data<float>()[i] += x.data<float>()[i];
-    return true;
-  }
-};
-OPERATOR_SCHEMA(Accumulate)
-    .NumInputs(2)
-    .NumOutputs(1)
-    .EnforceInplace({{0, 0}})
-    .IdenticalTypeAndShape();
-REGISTER_CPU_OPERATOR(Accumulate, AccumulateOp);
 
 // Throws, returns false, or works, as its argument says.
 class FailOp final : public Operator<CPUContext> {

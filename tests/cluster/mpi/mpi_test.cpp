@@ -10,6 +10,7 @@
 #include <limits>
 #include <thread>
 
+#include "cluster/local_runs.hpp"
 #include "mpi_job.hpp"
 #include "opkit/cluster/local.hpp"
 #include "opkit/cluster/operators.hpp"
@@ -19,12 +20,6 @@
 namespace mpi_test { namespace {
 
 using namespace opkit;
-
-PlanOptions With(const CommunicatorPtr& communicator) {
-  PlanOptions options;
-  options.cluster.communicator = communicator;
-  return options;
-}
 
 // Calls `body` with the communicator of this process, and on a LocalCluster of as many processes;
 // returns the results of this process, first those on MPI.
