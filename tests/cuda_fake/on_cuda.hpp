@@ -31,23 +31,29 @@ inline opkit::Tensor SmallIntegers(const opkit::Shape& shape, opkit::DType dtype
 // Returns the outputs of a node that runs on the device.
 inline std::vector<opkit::Tensor> RunOnCuda(const std::string& backend, const std::string& op,
                                             const std::vector<opkit::Tensor>& inputs,
-                                            const opkit::Arguments& args = {}) {
+                                            const opkit::Arguments& args = {}, int outputs = -1) {
   std::vector<opkit::Tensor> on_cuda;
   for (const opkit::Tensor& input : inputs) on_cuda.push_back(OnCuda(input));
   return opkit::Invoke(op, on_cuda, args,
-                       {.device = kCuda0, .backends = backend, .backend_need = opkit::kRequired});
+                       {.device = kCuda0,
+                        .backends = backend,
+                        .num_outputs = outputs,
+                        .backend_need = opkit::kRequired});
 }
-// Checks that the first output is equal to that of the reference kernel.
+// Checks that the outputs are equal to those of the reference kernel up to `tolerance`.
 inline void CheckOnCuda(const std::string& backend, const std::string& op,
-                        const std::vector<opkit::Tensor>& inputs,
-                        const opkit::Arguments& args = {}) {
+                        const std::vector<opkit::Tensor>& inputs, const opkit::Arguments& args = {},
+                        int outputs = -1, double tolerance = 0) {
   std::string node = backend + ": " + op + " of";
   for (const opkit::Tensor& input : inputs) node += " " + ToString(input);
   for (const auto& arg : args) node += ", " + arg.name + " " + ToString(arg.value);
   INFO(node);
-  const auto expected = opkit::Invoke(op, inputs, args, {.backends = "reference"});
-  const auto found = RunOnCuda(backend, op, inputs, args);
-  CHECK(Difference(OnHost(found[0]), expected[0], {.rtol = 0, .atol = 0}) == "");
+  const auto expected =
+      opkit::Invoke(op, inputs, args, {.backends = "reference", .num_outputs = outputs});
+  const auto found = RunOnCuda(backend, op, inputs, args, outputs);
+  REQUIRE(found.size() == expected.size());
+  for (size_t o = 0; o < found.size(); ++o)
+    CHECK(Difference(OnHost(found[o]), expected[o], {.rtol = tolerance, .atol = tolerance}) == "");
 }
 // An operator on the device that is made for the inputs of its first run and stays for the others.
 class KeptOperator {

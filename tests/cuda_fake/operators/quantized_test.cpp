@@ -37,22 +37,7 @@ Tensor Scales(const Shape& shape, DType dtype = DType::kFloat32) {
 // Runs on both devices. All outputs must be equal up to `tolerance`.
 void Compare(const std::string& op, const std::vector<Tensor>& inputs, const Arguments& args = {},
              int outputs = 1, double tolerance = 0) {
-  std::string node = op + " of";
-  for (const Tensor& input : inputs) node += " " + ToString(input);
-  for (const auto& arg : args) node += ", " + arg.name + " " + ToString(arg.value);
-  INFO(node);
-  const auto expected =
-      Invoke(op, inputs, args, {.backends = kReferenceBackend, .num_outputs = outputs});
-  std::vector<Tensor> there;
-  for (const Tensor& input : inputs) there.push_back(OnCuda(input));
-  const auto found = Invoke(op, there, args,
-                            {.device = kCuda0,
-                             .backends = kCUDABackend,
-                             .num_outputs = outputs,
-                             .backend_need = kRequired});
-  REQUIRE(found.size() == expected.size());
-  for (size_t o = 0; o < found.size(); ++o)
-    CHECK(Difference(OnHost(found[o]), expected[o], {.rtol = tolerance, .atol = tolerance}) == "");
+  CheckOnCuda(kCUDABackend, op, inputs, args, outputs, tolerance);
 }
 
 }  // namespace
