@@ -84,6 +84,7 @@ class Communicator : public detail::ProcessLink {
   std::exception_ptr BrokenError() const;
 
   const int64_t number_;
+  std::vector<int> everyone_;  // the numbers of all processes, from the first Start on
   mutable std::mutex mutex_;
   std::string broken_;
   std::map<std::vector<int>, Turns> turns_;

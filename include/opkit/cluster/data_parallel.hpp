@@ -8,8 +8,8 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct DataParallelOptions {
-  // One AllReduce combines gradients of at least this many bytes together, if there are so many. A
-  // small bucket begins its communication earlier, a large one sends fewer messages.
+  // The bytes of gradients that an AllReduce combines at least, if the graph has so many. A small
+  // bucket begins its communication earlier, a large one sends fewer messages.
   int64_t bucket_bytes = int64_t{4} << 20;
   // The gradients of the processes are averaged; false: added up.
   bool is_mean = true;

@@ -64,12 +64,13 @@ OPKIT_INLINE void Communicator::StartNow(const detail::IntrusivePtr<Communicatio
 }
 OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>& communication) {
   const CommunicationPlan& plan = communication->plan();
-  std::vector<int> group = plan.group;
-  for (int i = 0; plan.group.empty() && i < processes(); ++i) group.push_back(i);
   const bool is_message =
       plan.kind == CommunicationKind::kSend || plan.kind == CommunicationKind::kReceive;
   std::unique_lock lock(mutex_);
   if (!broken_.empty()) std::rethrow_exception(BrokenError());
+  while (std::ssize(everyone_) < processes())
+    everyone_.push_back(static_cast<int>(everyone_.size()));
+  const std::vector<int>& group = plan.group.empty() ? everyone_ : plan.group;
   if (is_message) {
     lock.unlock();
     return StartNow(communication, group);
@@ -79,7 +80,7 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
                            ? turns.last++
                            : turns.runs[plan.channel]++ * plan.collectives + plan.channel;
   turns.waiting.emplace(turn, communication);
-  // One thread at a time starts the collectives of a group, so that they keep their order. A
+  // The collectives of a group keep their order because only one thread starts them at any time. A
   // collective that ends at once may start the next one inside this loop.
   if (turns.is_starting) return;
   turns.is_starting = true;
