@@ -153,7 +153,7 @@ class RecurrentOnednnOp final : public RecurrentOpBase<Layer> {
             "its weights are not constant, and would be packed in every run");
     const Shape x = query.inputs[Base::kX].shape.ToShape(),
                 r = query.inputs[Base::kR].shape.ToShape();
-    Recurrent layer{{x[0], x[1], x[2], r[2]}, false, Base::IsVariant(query.def), false, false};
+    Recurrent layer{{x, r, false}, false, Base::IsVariant(query.def), false, false};
     detail::RequireOnednnWork(query, layer.flops());
     KernelConfig config;
     config.input_layouts.resize(query.inputs.size());
