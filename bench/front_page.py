@@ -105,6 +105,14 @@ def bodies(found):
     return f"{flat + more:.0f} ns", f"{flat:.0f} ns", (flat + more) / flat
 
 
+def counters(row, ours, peer, unit):
+    """Two counters of a row."""
+    def find(found):
+        of = also(next(line for line in found[0] if line["row"] == row))
+        return f"{of[ours]:.3g} {unit}", f"{of[peer]:.3g} {unit}", of[ours] / of[peer]
+    return find
+
+
 def fixed_modes(found):
     rows = [row for row in found[0] if row["row"] == "Auto/taken"]
     best = min(rows, key=lambda row: value(row["median 2"]))
@@ -202,6 +210,12 @@ ENTRIES = [
      cell(0, ("call", "into a NumPy array"), "time", "its time", "ratio")),
     ("report", "a zoom in the report of 200,000 spans, 99th percentile", "",
      goal("200,384", 100)),
+    ("cuda_host", "issuing a small operator on CUDA, host's time on a runtime without a device",
+     "the same launch by hand", pair("RunAsyncOfOneOperator", "Launch")),
+    ("pipeline", "a run of resnet50 on a pipeline of two processes with a thread each",
+     "one process with two threads", counters("Resnet50", "two_ms", "one_ms", "ms")),
+    ("pipeline", "a data-parallel step that communicates during the backward graph",
+     "the same communication after it", counters("DataParallelStep", "on_ms", "off_ms", "ms")),
     ("cuda_operators", "an operator on a CUDA device, median of the rows",
      "cuBLASLt, cuDNN, CUB, or a copy of the bytes", median_of_peers),
     ("cuda_models", "a run of a known model on a CUDA device, median of the rows",

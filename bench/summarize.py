@@ -47,6 +47,8 @@ PAIRS = {
              ("AllocateStorageInARun", "AllocateAsyncByHand"),
              ("AllocateStorageOnDevice", "AllocateAsyncByHand"),
              ("KernelByParallelFor", "KernelByHand")],
+    "cuda_host": [("RunAsyncOfOneOperator", "Launch"), ("RunAsyncOfThousandOperators", "Launch"),
+                  ("RunChainOfThousand", "LaunchThousandAndWait")],
     "cuda_operators": [(op, peer + op) for peer, ops in {
         "CublasLt": ["MatMul"], "Cudnn": ["Conv", "Softmax", "MaxPool"], "Cub": ["ReduceSum", "CumSum"],
         "Memcpy": ["Relu", "Sigmoid", "Tanh", "Erf", "Gelu", "Exp", "Add", "Mul", "Cast", "Transpose", "Concat",

@@ -1,7 +1,7 @@
 // The host's cost of an operator on CUDA without a device, on the runtime of tests/cuda_fake: an
 // operator and a chain of 1,000 operators beside the same launches by hand. The counters are the
-// calls of the CUDA runtime for one operator on the issuing thread. The times are CPU times of that
-// thread, because the streams' threads share the processors with it.
+// calls of the CUDA runtime for one operator on the issuing thread. A gate holds the stream while
+// operators or launches are issued, so their times are those of the issuing thread alone.
 #ifndef OPKIT_CUDA_EMULATION
 #define OPKIT_CUDA_EMULATION  // the loops of kernels run on the host
 #endif

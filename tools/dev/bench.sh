@@ -54,6 +54,10 @@ record_bench() {
         bench_failed=$1
       ;;
     compile_time) python3 bench/compile_time/compile_time.py --seconds --json "$2" ;;
+    cluster/pipeline)
+      fetch onnx
+      OPKIT_DATA_DIR=$data_dir python3 bench/record.py build/release/bench/cluster/pipeline_bench "$2"
+      ;;
     *) OPKIT_MEMORY_PLAN_SVG=bench/results/memory_plan.svg \
       python3 bench/record.py "build/release/bench/$1_bench" "$2" ;;
   esac
@@ -77,7 +81,7 @@ make_package() {
     die "could not build the Python package"
 }
 
-uses_onednn() { [[ " $* " == *" models"* || " $* " == *" half "* || " $* " == *" operators "* || " $* " == *" tuning "* || " $* " == *" kernels/"* ]]; }  # BENCHMARK...
+uses_onednn() { [[ " $* " == *" models"* || " $* " == *" half "* || " $* " == *" operators "* || " $* " == *" tuning "* || " $* " == *" kernels/"* || " $* " == *" cluster/pipeline "* ]]; }  # BENCHMARK...
 
 bench_command() {
   local rest filter all names=() targets=() name result
@@ -87,6 +91,10 @@ bench_command() {
   mapfile -t all < <(bench_names)
   for name in "${all[@]}"; do
     [[ $name == *"$filter"* ]] || continue
+    if [[ $name == cuda/* ]] && find_nvcc && ! quietly has "${CUDACXX:-nvcc}"; then
+      say "$name: not measured, there is no nvcc"
+      continue
+    fi
     names+=("$name")
     case $name in
       models* | half | operators | tuning)
@@ -97,6 +105,10 @@ bench_command() {
         want_wheels onnx "${models[@]}"
         ;;
       hosts) want_venv ;;
+      cluster/pipeline)
+        want_wheels onnx "${models[@]}"
+        targets+=(pipeline_bench)
+        ;;
       compile_time) want_compile_time_peers ;;
       *) targets+=("${name#*/}_bench") ;;
     esac

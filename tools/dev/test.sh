@@ -98,7 +98,7 @@ test_programs() {
 }
 
 # True if `./dev test WHAT` runs the tests of oneDNN's kernels.
-tests_onednn() { [[ $1 == backends || $1 == backends/onednn* ]]; }
+tests_onednn() { [[ $1 == backends || $1 == backends/onednn* || ($1 == --all && $(uname -m) == x86_64) ]]; }
 
 test_command() {
   local what=${1-} folders programs wheels=()
@@ -165,6 +165,7 @@ test_command() {
       test_preset asan
       test_preset tsan
       test_preset single
+      ! tests_onednn --all || test_folder backends/onednn  # last: later configurations would have oneDNN too
       check_format
       ;;
     backends) test_backends ;;
