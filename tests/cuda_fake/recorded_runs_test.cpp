@@ -152,6 +152,7 @@ class RecordedNotesOp final : public Operator<CUDAContext>, public DefersFailure
       RethrowWithContext();
     }
   }
+  void DiscardDeferred() override { found_ = false; }
 
  private:
   std::atomic<bool> found_{false};

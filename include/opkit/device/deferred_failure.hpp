@@ -15,6 +15,10 @@ class DefersFailures {
   // Throws the failure that the work of earlier runs has noted since the last call, with the
   // operator as context. Does not wait for work that is under way.
   virtual void ThrowDeferred() = 0;
+  // Forgets the failures of the runs so far, also those that their work, which may be under way,
+  // has yet to note. Executors call it after a run that failed otherwise or was cancelled. Does not
+  // wait for work.
+  virtual void DiscardDeferred() = 0;
 
  protected:
   ~DefersFailures() = default;

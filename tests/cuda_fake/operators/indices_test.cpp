@@ -4,12 +4,43 @@
 #include "opkit/backends/cuda/ops/moving/index_fault.hpp"
 #include "opkit/graph/executor.hpp"
 #include "opkit/graph/subgraph.hpp"
+#include "opkit/op/registration.hpp"
 
 namespace indices_test {
 using namespace opkit;
 using Floats = std::vector<float>;
 
 namespace {
+
+std::atomic<bool> g_held{false};  // streams that come to an IndicesHold wait while it is set
+std::atomic<int> g_reached{0};    // IndicesHolds to which a stream has come
+
+// Makes IndicesHold wait until Release or the end of the scope.
+struct Hold {
+  Hold() { g_held = true; }
+  ~Hold() { Release(); }
+  void Release() { g_held = false; }
+};
+// y = x. The stream waits before the copy.
+class IndicesHoldOp final : public Operator<CUDAContext> {
+ public:
+  using Operator::Operator;
+  bool RunOnDevice() override {
+    const Tensor& x = Input(0);
+    Tensor* y = Output(0, x.shape(), x.dtype());
+    const auto wait = [](void*) {
+      ++g_reached;
+      while (g_held) std::this_thread::yield();
+    };
+    OPKIT_CUDA_CHECK(cudaLaunchHostFunc(context_.cuda_stream(), wait, nullptr));
+    OPKIT_CUDA_CHECK(cudaMemcpyAsync(y->raw_mutable_data(), x.raw_data(),
+                                     static_cast<size_t>(x.nbytes()), cudaMemcpyDeviceToDevice,
+                                     context_.cuda_stream()));
+    return true;
+  }
+};
+OPERATOR_SCHEMA(IndicesHold).NumInputs(1).NumOutputs(1).IdenticalTypeAndShape();
+REGISTER_CUDA_OPERATOR(IndicesHold, IndicesHoldOp);
 
 Tensor Indices(const std::vector<int64_t>& values) {
   return OnCuda(Tensor::From<int64_t>({static_cast<int64_t>(values.size())}, values));
@@ -118,6 +149,59 @@ TEST_CASE("a wrong index of an operator's own run does not end the recording, an
   bound.executor.Run();
   CHECK(Elements(bound.executor.output("y")) == Floats{3, 4, 1, 2});
   CHECK(bound.IsRecorded());
+}
+
+TEST_CASE("no later run reports a wrong index of a run that was cancelled or has failed") {
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {3, 2}, kCuda0).AddInput("i", DType::kInt64, {2}, kCuda0);
+  graph.AddNode(OperatorDef("IndicesHold", {"i"}, {"j"}).Device(kCuda0));
+  graph.AddNode(OperatorDef("Gather", {"x", "j"}, {"y"}));
+  graph.AddOutput("y");
+  const Tensor right = Indices({2, 1}), wrong = Indices({0, 7});
+  for (const bool records : {false, true})
+    for (const int threads : {1, 2}) {
+      CAPTURE(records);
+      CAPTURE(threads);
+      Executor executor(Compile(
+          graph, {.threads = threads, .schedule = {.capture = records}, .devices = {kCuda0}}));
+      executor.Bind("x", Table());
+      executor.Bind("i", wrong);
+      for (int run = 0; run < 3; ++run)
+        CHECK(MessageOf([&] { executor.Run(); }).find("the index 7") != std::string::npos);
+      // The device finds the wrong index before the next run begins, or while it is under way. A
+      // run after a launch that was cancelled waits for the launch.
+      for (const bool before : {true, false}) {
+        CAPTURE(before);
+        if (records && !before) continue;
+        for (const bool fails : {true, false}) {
+          executor.Bind("i", wrong);
+          Hold hold;
+          const int reached = g_reached;
+          if (fails) {
+            CHECK_THROWS_AS(executor.Run(std::chrono::milliseconds(1)), Error);
+          } else {
+            const Event cancelled = executor.RunAsync();
+            while (g_reached == reached) std::this_thread::yield();
+            executor.Cancel();
+            CHECK_THROWS_WITH(cancelled.Finish(), doctest::Contains("cancelled"));
+          }
+          if (before) {
+            hold.Release();
+            REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+          }
+          executor.Bind("i", right);
+          const Event done = executor.RunAsync();
+          hold.Release();
+          done.Finish();
+          for (int run = 0; run < 3; ++run) {
+            CHECK(Elements(executor.output("y")) == Floats{5, 6, 3, 4});
+            executor.Run();
+          }
+          executor.Bind("i", wrong);
+          CHECK(MessageOf([&] { executor.Run(); }).find("the index 7") != std::string::npos);
+        }
+      }
+    }
 }
 
 TEST_CASE("an operator in the body of another one reports a wrong index at the end of the run") {

@@ -85,7 +85,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // steps in flight fail.
   void Cancel();
   // Cleans up after a failed run. A device may still write to the memory of abandoned steps: these
-  // keep the old arenas, and the next run gets new ones.
+  // keep the old arenas, and the next run gets new ones. The failures that their operators have
+  // deferred, or will defer, are discarded.
   void Clean();
 
   std::string ExplainMode() const;

@@ -158,6 +158,7 @@ OPKIT_INLINE void BoundPlan::Clean() {
   while (running().pending() > 0) sched_yield();  // waits for completions on their way
   running().Drain();
   for (int i : implied_) SetInFlight(i, {});
+  for (DefersFailures* const op : deferring_) op->DiscardDeferred();
   if (recorded_) recorded_->runs.Drop();  // also if the plan has no arenas
   ReleaseArenas();
   shared_arenas_->Abandon();

@@ -66,11 +66,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // executor a later run of the operator throws it, once the host knows of it.
 class CUDAIndexedOperator : public CUDAStandardOperator, public DefersFailures {
  public:
-  CUDAIndexedOperator(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : CUDAStandardOperator(def, ws, config),
-        fault_({2}, DType::kInt64, Device{DeviceType::kCUDAHost, 0}) {
-    fault()[0] = fault()[1] = 0;
-  }
+  using CUDAStandardOperator::CUDAStandardOperator;
   ~CUDAIndexedOperator() override { FinishWork(); }
 
   bool RunOnDevice() final {
@@ -90,24 +86,45 @@ class CUDAIndexedOperator : public CUDAStandardOperator, public DefersFailures {
       RethrowWithContext();
     }
   }
+  void DiscardDeferred() final {
+    TakeFault();
+    if (!fault_.storage()) return;
+    detail::RefCountedList written{fault_.storage()};
+    try {
+      // The work of the ended run is on this stream, or in a recording, which keeps the memory, too.
+      context_.stream().Keep(written);
+      fault_ = Tensor();  // the next run gets other memory
+    } catch (const std::exception&) {
+      // The device accepts no work, and so runs none that would write to this memory.
+    }
+  }
 
  protected:
   virtual bool RunIndexed() = 0;
   // Returns the indices in input i, for a loop.
-  detail::CUDAIndices Indices(int i) { return {DenseInput(i), fault()}; }
+  detail::CUDAIndices Indices(int i) {
+    if (!fault_.storage()) {
+      fault_ = Tensor({2}, DType::kInt64, Device{DeviceType::kCUDAHost, 0});
+      fault()[0] = fault()[1] = 0;
+    }
+    // A launch may be under way when the operator gets other memory.
+    if (detail::t_cuda_recording) detail::t_cuda_recording->kept.push_back(fault_.storage());
+    return {DenseInput(i), fault()};
+  }
   // Returns the lengths in input i, which may be left out.
   detail::CUDAIndices Lengths(int i) { return HasInput(i) ? Indices(i) : detail::CUDAIndices(); }
 
  private:
   // Returns, once, the kind of wrong number that a launch has found; 0 if it found none.
-  int64_t TakeFault() { return __atomic_exchange_n(fault(), int64_t{0}, __ATOMIC_ACQUIRE); }
+  int64_t TakeFault() {
+    return fault_.storage() ? __atomic_exchange_n(fault(), int64_t{0}, __ATOMIC_ACQUIRE) : 0;
+  }
   std::string Found(int64_t kind) {
     return StrCat(kind == detail::CUDAIndices::kWrongIndex ? "index " : "length ", fault()[1]);
   }
-  // Page-locked memory, which the device writes.
   int64_t* fault() { return static_cast<int64_t*>(fault_.raw_mutable_data()); }
 
-  Tensor fault_;
+  Tensor fault_;  // page-locked memory, which the device writes; none before the first run
 };
 
 }}  // namespace opkit
