@@ -5,10 +5,13 @@
 #include <doctest/doctest.h>
 
 #include "opkit/backends/cuda/context.hpp"
+#include "opkit/graph/executor.hpp"
 #include "opkit/op/create_operator.hpp"
 #include "opkit/op/invoke.hpp"
 #include "support/backends.hpp"
 #include "support/compare.hpp"
+#include "support/error_of.hpp"
+#include "support/text.hpp"
 
 inline constexpr opkit::Device kCuda0{opkit::DeviceType::kCUDA, 0};
 
@@ -54,6 +57,49 @@ inline void CheckOnCuda(const std::string& backend, const std::string& op,
   REQUIRE(found.size() == expected.size());
   for (size_t o = 0; o < found.size(); ++o)
     CHECK(Difference(OnHost(found[o]), expected[o], {.rtol = tolerance, .atol = tolerance}) == "");
+}
+// Checks recorded runs of a node: they follow the elements of input `changed`. With those of
+// `wrong` a run fails and says `failure`, and the next run is right.
+inline void CheckRecordedOnCuda(const std::string& backend, const std::string& op,
+                                std::vector<opkit::Tensor> inputs, const opkit::Arguments& args,
+                                size_t changed, const opkit::Tensor& other,
+                                const opkit::Tensor& wrong, const std::string& failure,
+                                double tolerance) {
+  CAPTURE(op);
+  opkit::OperatorDef node(op, {}, {"y"});
+  node.Device(kCuda0).Backends(backend);
+  node.mutable_args() = args;
+  opkit::Graph graph;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_given = inputs[i].dtype() != opkit::DType::kUndefined;
+    node.Input(is_given ? opkit::StrCat("i", i) : "");
+    if (is_given) graph.AddInput(node.inputs()[i], inputs[i].dtype(), inputs[i].shape(), kCuda0);
+  }
+  graph.AddNode(node);
+  graph.AddOutput("y");
+  opkit::Executor executor(opkit::Compile(graph, {.threads = 1, .devices = {kCuda0}}));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!node.inputs()[i].empty()) executor.Bind(node.inputs()[i], OnCuda(inputs[i]));
+  opkit::Tensor bound = OnCuda(inputs[changed]);
+  executor.Bind(node.inputs()[changed], bound);
+  const auto check_with = [&](const opkit::Tensor& values) {
+    opkit::Copy(values, &bound);
+    executor.Run();
+    inputs[changed] = values;
+    const opkit::Tensor expected =
+        opkit::Invoke(op, inputs, args, {.backends = "reference", .num_outputs = 1})[0];
+    CHECK(Difference(OnHost(executor.output("y")), expected,
+                     {.rtol = tolerance, .atol = tolerance}) == "");
+  };
+  const opkit::Tensor first = inputs[changed];
+  for (int run = 0; run < 3; ++run) check_with(first);
+  CHECK(Contains(executor.ExplainMode(), "1 steps on cuda are recorded and repeated"));
+  check_with(other);
+  opkit::Copy(wrong, &bound);
+  const std::string message = ErrorOf([&] { executor.Run(); }).what();
+  CHECK_MESSAGE(Contains(message, failure), message);
+  check_with(first);
+  check_with(other);
 }
 // An operator on the device that is made for the inputs of its first run and stays for the others.
 class KeptOperator {

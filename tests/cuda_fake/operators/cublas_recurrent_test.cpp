@@ -152,7 +152,6 @@ TEST_CASE("a length outside the steps counts as 0, and a later run reports it") 
     }
     def.Device(kCuda0).Backends("cublas");
     const auto op = CreateOperator(def, &workspace);
-    CHECK_FALSE(op->SupportsRecording());
     op->Run();
     inputs[4] = Vector<int32_t>({4, 0, 2});
     const Tensor expected = Run(layer, inputs, {}, "reference", {})[0];
@@ -161,6 +160,13 @@ TEST_CASE("a length outside the steps counts as 0, and a later run reports it") 
     CHECK(Contains(ErrorOf([&] { op->Run(); }).what(),
                    StrCat("RNN: an earlier run had the length ", wrong, ", which is outside")));
   }
+}
+
+TEST_CASE("recorded runs read other lengths, and report one outside the steps") {
+  for (const Layer& layer : kLayers)
+    CheckRecordedOnCuda("cublas", layer.op, Inputs(layer, 1, false, DType::kFloat32), {}, 4,
+                        Vector<int32_t>({1, 3, 4}), Vector<int32_t>({4, kSteps + 1, 2}),
+                        StrCat(layer.op, ": the length 5 is outside its axis"), 1e-5);
 }
 
 }  // namespace cublas_recurrent_test

@@ -50,7 +50,6 @@ TEST_CASE("a position outside the caches is reported by a later run") {
   OperatorDef def("RotaryEmbedding", {"x", "cos", "sin", "at"}, {"y"});
   def.Device(kCuda0).Backends(kCUDABackend);
   const auto op = CreateOperator(def, &workspace);
-  CHECK_FALSE(op->SupportsRecording());
   op->Run();
   const std::vector<float> y = OnHost(*workspace.GetTensor("y")).ToVector<float>();
   const Tensor expected =
@@ -62,6 +61,17 @@ TEST_CASE("a position outside the caches is reported by a later run") {
   }
   CHECK(Contains(ErrorOf([&] { op->Run(); }).what(),
                  "RotaryEmbedding: an earlier run had the index "));
+}
+
+TEST_CASE("recorded runs read other positions, and report one outside the caches") {
+  const auto positions = [](const std::vector<int64_t>& at) {
+    return Tensor::From<int64_t>({1, 3}, at);
+  };
+  CheckRecordedOnCuda(
+      kCUDABackend, "RotaryEmbedding",
+      {Random({1, 1, 3, 4}, 1), Random({5, 2}, 2), Random({5, 2}, 3), positions({0, 1, 2})}, {}, 3,
+      positions({4, 0, 3}), positions({1, 5, 2}),
+      "RotaryEmbedding: the index 5 is outside its axis", 1e-6);
 }
 
 }  // namespace rotary_embedding_test

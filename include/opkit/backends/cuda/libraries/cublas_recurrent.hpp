@@ -203,8 +203,6 @@ class CublasRecurrentOp final : public RecurrentOpBase<Layer, CUDAIndexedOperato
     }
     return {std::move(config)};
   }
-  // Only a later run reports wrong lengths, and a recorded run calls no operator.
-  bool SupportsRecording() const override { return !this->HasInput(Base::kLengths); }
 
  private:
   bool RunIndexed() override {

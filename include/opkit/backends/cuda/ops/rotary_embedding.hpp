@@ -48,8 +48,6 @@ class CUDARotaryEmbeddingOp final : public RotaryEmbeddingOn<CUDAIndexedOperator
  public:
   using RotaryEmbeddingOn::RotaryEmbeddingOn;
   static constexpr auto& Propose = ProposeTypes<FloatTypes>;
-  // Only a later run reports wrong positions, and a recorded run calls no operator.
-  bool SupportsRecording() const override { return !HasInput(3); }
 
  private:
   bool RunIndexed() override {
