@@ -81,6 +81,10 @@ TEST_CASE("attention with masks") {
   std::vector<Tensor> inputs = Inputs(4);
   inputs.push_back(Filled({kQueries, kKeys}, -kInfinity));
   Compare(inputs);  // no key counts: NaN
+  for (const DType dtype : {DType::kFloat32, DType::kBool}) {
+    inputs[3] = Tensor({kQueries, 0}, dtype);
+    Compare(inputs);
+  }
 }
 
 TEST_CASE("attention with keys of the past, and with the keys and values as outputs") {
@@ -110,6 +114,38 @@ TEST_CASE("attention over the first keys, behind which the values may be anythin
       inputs[2].mutable_data<float>()[(head * kKeys + 3) * kValueSize] = kInfinity;
     inputs.insert(inputs.end(), {Tensor(), Tensor(), Tensor(), Vector<int64_t>({3, kKeys})});
     Compare(inputs, {}, outputs);
+  }
+}
+
+TEST_CASE("recorded runs of attention read other lengths, and report one outside the keys") {
+  std::vector<Tensor> inputs = Inputs(4);
+  inputs.insert(inputs.end(), {Tensor(), Tensor(), Tensor(), Vector<int64_t>({3, kKeys})});
+  CheckRecordedOnCuda("cublas", "Attention", inputs, {}, 6, Vector<int64_t>({4, 1}),
+                      Vector<int64_t>({kKeys + 1, 2}),
+                      "Attention: the length 6 is outside its axis", 1e-5);
+}
+
+TEST_CASE("values whose weight is 0 may be infinite or NaN") {
+  const auto with = [](int rank, std::vector<std::pair<int64_t, float>> steps) {
+    std::vector<Tensor> inputs = Inputs(rank);
+    const int64_t row = rank == 3 ? kKeyHeads * kValueSize : kValueSize;
+    for (const auto& [step, value] : steps) inputs[2].mutable_data<float>()[step * row] = value;
+    return inputs;
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const int rank : {3, 4}) {
+    // The last queries weigh these values, too, and are infinite or NaN.
+    Compare(with(rank, {{1, nan}, {2, kInfinity}}), WithHeads(rank, {{"is_causal", 1}}));
+    std::vector<Tensor> inputs = with(rank, {{1, nan}, {2, -kInfinity}});
+    Tensor mask({kKeys}, DType::kBool);
+    for (int64_t i = 0; i < kKeys; ++i) mask.mutable_data<bool>()[i] = i != 1 && i != 2;
+    inputs.push_back(mask);
+    Compare(inputs, WithHeads(rank));
+  }
+  for (const DType dtype : {DType::kFloat64, DType::kBFloat16}) {
+    std::vector<Tensor> inputs = with(4, {{1, nan}});
+    for (Tensor& input : inputs) input = As(dtype, input);
+    Compare(inputs, {{"is_causal", 1}}, 1, dtype == DType::kFloat64 ? 1e-12 : 2e-2);
   }
 }
 

@@ -18,18 +18,15 @@ struct AttentionCopy {
   AttentionRows from, to;
   const T *now, *past;  // `now` is null for zeros
   int64_t before;       // rows of the past
-  CUDAIndices lengths;  // rows from here on become zeros
   T* out;
   OPKIT_DEVICE void operator()(int64_t i) const {
     const int64_t x = i % to.size, row = i / to.size, step = row % to.steps;
     const int64_t head = row / to.steps % to.heads, b = row / to.steps / to.heads;
     T value{};
-    if (step < lengths.Length(b, to.steps)) {
-      if (step < before)
-        value = past[((b * to.heads + head) * before + step) * to.size + x];
-      else if (now)
-        value = now[from.At(b, head, step - before) + x];
-    }
+    if (step < before)
+      value = past[((b * to.heads + head) * before + step) * to.size + x];
+    else if (now)
+      value = now[from.At(b, head, step - before) + x];
     out[to.At(b, head, step) + x] = value;
   }
 };
@@ -48,6 +45,7 @@ struct AttentionWeights {
   C softcap;
   bool causal;
   CUDAIndices lengths;
+  bool has_mask;  // a mask without elements has no address
   const T* mask;  // null: none, or a mask of bool
   const uint8_t* bool_mask;
   AttentionMaskRows mask_rows;
@@ -64,7 +62,7 @@ struct AttentionWeights {
       Show(0, first + j, score);
       if (softcap > 0) score = softcap * std::tanh(score / softcap);
       Show(1, first + j, score);
-      if (mask || bool_mask) {
+      if (has_mask) {
         if (j >= mask_rows.extent)
           score += -kInfinity;
         else if (mask)
@@ -94,6 +92,25 @@ struct AttentionWeights {
   }
 };
 
+// Sums an element of the result that is NaN again, without the values whose weight is 0: their
+// product with 0 is NaN if they are infinite or NaN.
+template <class T>
+struct AttentionSumAgain {
+  using C = CUDASumType<T>;
+  const T *weights, *values;  // [rows, total], and [groups, total, size] for the groups of rows
+  int64_t group_rows, total, size;
+  T* y;  // [rows, size]
+  OPKIT_DEVICE void operator()(int64_t i) const {
+    if (const C found = static_cast<C>(y[i]); found == found) return;
+    const int64_t row = i / size, first = row / group_rows * total * size + i % size;
+    C sum = 0;
+    for (int64_t j = 0; j < total; ++j)
+      if (const C weight = static_cast<C>(weights[row * total + j]); weight != 0)
+        sum += weight * static_cast<C>(values[first + j * size]);
+    y[i] = ElementOfSum<T>(sum);
+  }
+};
+
 // How a node is computed: which rows are copied, and where the parts of the scratch memory begin.
 struct AttentionSteps {
   CublasParts all;
@@ -101,18 +118,17 @@ struct AttentionSteps {
   int64_t q = 0, k = 0, v = 0, scores = 0, weights = 0, y = 0;
 
   // The node may have outputs for the keys and the values.
-  AttentionSteps(const AttentionExtents& e, DType dtype, bool has_lengths, bool gives_keys,
-                 bool gives_values)
+  AttentionSteps(const AttentionExtents& e, DType dtype, bool gives_keys, bool gives_values)
       : copies_q(IsPacked(e.query)),
         copies_y(IsPacked(e.query)),
         joins_k(gives_keys || e.past > 0 || IsPacked(e.key)),
-        joins_v(gives_values || has_lengths || e.past > 0 || IsPacked(e.value)) {
+        joins_v(gives_values || e.past > 0 || IsPacked(e.value)) {
     const int64_t element = ItemSize(dtype), sum = element < 4 ? 4 : element;
     const int64_t rows = e.query.batch * e.query.heads * e.query.steps;
     const int64_t keys = e.key.batch * e.key.heads * e.total;
     if (copies_q) q = all.Add(rows * e.query.size * element);
     if (joins_k && !gives_keys) k = all.Add(keys * e.key.size * element);
-    if (joins_v && (has_lengths || !gives_values)) v = all.Add(keys * e.value.size * element);
+    if (joins_v && !gives_values) v = all.Add(keys * e.value.size * element);
     scores = all.Add(rows * e.total * sum);
     weights = element == sum ? scores : all.Add(rows * e.total * element);
     if (copies_y) y = all.Add(rows * e.value.size * element);
@@ -150,13 +166,10 @@ class CublasAttentionOp final : public AttentionOn<CUDAIndexedOperator> {
       const Shape past = has(4) ? shape(4) : Shape();
       const AttentionExtents extents(query.def.args(), shape(0), shape(1), shape(2),
                                      has(4) ? &past : nullptr);
-      config.scratch_bytes =
-          detail::AttentionSteps(extents, dtype, has(6), gives(1), gives(2)).all.size();
+      config.scratch_bytes = detail::AttentionSteps(extents, dtype, gives(1), gives(2)).all.size();
     }
     return {std::move(config)};
   }
-  // Only a later run reports wrong lengths, and a recorded run calls no operator.
-  bool SupportsRecording() const override { return !HasInput(6); }
 
  private:
   bool RunIndexed() override {
@@ -178,10 +191,9 @@ class CublasAttentionOp final : public AttentionOn<CUDAIndexedOperator> {
     using C = detail::CUDASumType<T>;
     T *const y = Result<T>(0), *const present_k = Result<T>(1), *const present_v = Result<T>(2);
     T* const shown = Result<T>(3);
-    const detail::AttentionSteps steps(e, kDTypeOf<T>, HasInput(6), present_k, present_v);
+    const detail::AttentionSteps steps(e, kDTypeOf<T>, present_k, present_v);
     char* const scratch = detail::CublasParts::Begin(Scratch(steps.all.size()));
     const auto part = [scratch](int64_t at) { return reinterpret_cast<T*>(scratch + at); };
-    const detail::CUDAIndices lengths = Lengths(6);
 
     const T* q = DenseInput(0).data<T>();
     if (steps.copies_q) q = Copied(e.query, InOrder(e.query), q, part(steps.q));
@@ -192,11 +204,8 @@ class CublasAttentionOp final : public AttentionOn<CUDAIndexedOperator> {
     }
     const T* v = DenseInput(2).data<T>();
     if (steps.joins_v) {
-      const T* const now = v;
-      if (present_v) v = Copied(e.value, Joined(e, e.value), now, present_v, Given<T>(5), e.past);
-      // The weight of a value that does not count is 0, but the value may be infinite.
-      if (!present_v || lengths.data)
-        v = Copied(e.value, Joined(e, e.value), now, part(steps.v), Given<T>(5), e.past, lengths);
+      T* const out = present_v ? present_v : part(steps.v);
+      v = Copied(e.value, Joined(e, e.value), v, out, Given<T>(5), e.past);
     }
     const int64_t rows = e.query.batch * e.query.heads * e.query.steps;
     const AttentionRows result = e.query.OfSize(e.value.size);
@@ -228,8 +237,9 @@ class CublasAttentionOp final : public AttentionOn<CUDAIndexedOperator> {
     weigh.heads = e.query.heads, weigh.steps = e.query.steps;
     weigh.past = e.past, weigh.total = e.total;
     weigh.softcap = static_cast<C>(softcap_), weigh.causal = causal_;
-    weigh.lengths = lengths;
-    if (HasInput(3)) {
+    weigh.lengths = Lengths(6);
+    weigh.has_mask = HasInput(3);
+    if (weigh.has_mask) {
       const Tensor& mask = DenseInput(3);
       weigh.mask_rows = AttentionMaskRows(mask.shape(), e.total);
       if (mask.dtype() == DType::kBool)
@@ -241,15 +251,19 @@ class CublasAttentionOp final : public AttentionOn<CUDAIndexedOperator> {
     if (e.value.size == 0) return;
     T* const to = steps.copies_y ? part(steps.y) : y;
     multiply(for_y_, {kDTypeOf<T>, group_rows, e.value.size, e.total}, weigh.weights, v, to, 1);
+    const bool leaves_out = HasInput(3) || HasInput(6) || (causal_ && e.key.steps > 1);
+    if (leaves_out)
+      ParallelFor(
+          context_, rows * e.value.size,
+          detail::AttentionSumAgain<T>{weigh.weights, v, group_rows, e.total, e.value.size, to});
     if (steps.copies_y) Copied(InOrder(result), result, to, y);
   }
   // Copies rows, and returns the copy.
   template <class T>
   const T* Copied(const AttentionRows& from, const AttentionRows& to, const T* now, T* out,
-                  const T* past = nullptr, int64_t before = 0,
-                  const detail::CUDAIndices& lengths = {}) {
+                  const T* past = nullptr, int64_t before = 0) {
     ParallelFor(context_, to.batch * to.heads * to.steps * to.size,
-                detail::AttentionCopy<T>{from, to, now, past, before, lengths, out});
+                detail::AttentionCopy<T>{from, to, now, past, before, out});
     return out;
   }
   static AttentionRows InOrder(AttentionRows rows) {
