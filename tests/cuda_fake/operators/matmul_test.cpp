@@ -88,6 +88,9 @@ TEST_CASE("Gemm on CUDA has the results of the CPU") {
                 {SmallIntegers({3, 0}, DType::kFloat64), SmallIntegers({0, 4}, DType::kFloat64),
                  SmallIntegers({4}, DType::kFloat64)},
                 {{"beta", 3.f}});
+    CheckOnCuda(backend, "Gemm",
+                {SmallIntegers({3, 0}, DType::kFloat32), SmallIntegers({0, 4}, DType::kFloat32)},
+                {{"alpha", std::numeric_limits<float>::infinity()}});
     // An operand with the factor 0 is not read.
     Tensor nan = SmallIntegers({2, 2}, DType::kFloat32);
     nan.mutable_data<float>()[1] = std::numeric_limits<float>::quiet_NaN();

@@ -114,6 +114,15 @@ TEST_CASE("Gemm does not read a matrix with the factor 0") {
   CHECK(std::isnan(Invoke("Gemm", {one, one, nan})[0].ToVector<float>()[0]));
 }
 
+TEST_CASE("Gemm does not scale a product without terms") {
+  const Tensor a({1, 0}, DType::kFloat32), b({0, 2}, DType::kFloat32);
+  const Tensor c = Tensor::From<float>({2}, {3, 4});
+  for (const float alpha : {INFINITY, NAN}) {
+    CHECK(Invoke("Gemm", {a, b}, {{"alpha", alpha}})[0].ToVector<float>() == Floats{0, 0});
+    CHECK(Invoke("Gemm", {a, b, c}, {{"alpha", alpha}})[0].ToVector<float>() == Floats{3, 4});
+  }
+}
+
 TEST_CASE("Gemm of integers is exact, and saturates where it scales") {
   const Tensor a = Tensor::From<int64_t>({1, 1}, {(int64_t{1} << 62) + 1});
   const Tensor one = Tensor::From<int64_t>({1, 1}, {1});

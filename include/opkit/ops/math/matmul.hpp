@@ -121,6 +121,9 @@ struct GemmAttributes {
         beta(def.args().Get<float>("beta", 1.f)),
         trans_a(def.args().Get<int64_t>("transA", 0) != 0),
         trans_b(def.args().Get<int64_t>("transB", 0) != 0) {}
+  // Returns the factor of sums of k products. As in BLAS, sums without products are 0, also if
+  // alpha is infinite or NaN.
+  float AlphaFor(int64_t k) const { return k == 0 ? 0 : alpha; }
   float alpha, beta;
   bool trans_a, trans_b;
 };
@@ -247,12 +250,13 @@ class GemmOp final : public GemmOpBase {
         step = BroadcastStrides(Input(2).shape(), y->shape());
       }
       T* out = y->mutable_data<T>();
+      const float alpha = gemm_.AlphaFor(k);
       ParallelFor(m, [&](int64_t i) {
         for (int64_t j = 0; j < n; ++j) {
-          const auto sum = detail::DotProduct<T>(
-              gemm_.alpha == 0 ? 0 : k, {left, i * a_row, a_inner}, {right, j * b_column, b_inner});
+          const auto sum = detail::DotProduct<T>(alpha == 0 ? 0 : k, {left, i * a_row, a_inner},
+                                                 {right, j * b_column, b_inner});
           const T* c = bias ? bias + i * step[0] + j * step[1] : nullptr;
-          out[i * n + j] = detail::GemmElement<T>(sum, gemm_.alpha, gemm_.beta, c);
+          out[i * n + j] = detail::GemmElement<T>(sum, alpha, gemm_.beta, c);
         }
       });
     });

@@ -138,8 +138,9 @@ class CUDAGemmOp final : public CUDAStandardOperator {
   bool RunOnDevice() override {
     const Tensor &a = DenseInput(0), &b = DenseInput(1);
     Tensor* y = InferredOutput(0);
-    const auto& [alpha, beta, trans_a, trans_b] = gemm_;
+    const auto& [given_alpha, beta, trans_a, trans_b] = gemm_;
     const int64_t m = y->dim(0), n = y->dim(1), k = a.dim(trans_a ? 0 : 1);
+    const float alpha = gemm_.AlphaFor(k);
     const Tensor* c = HasInput(2) && beta != 0 ? &DenseInput(2) : nullptr;
     const Dims step = c ? BroadcastStrides(c->shape(), y->shape()) : Dims{0, 0};
     return Visit<MatrixTypes>([&]<class T>() {
