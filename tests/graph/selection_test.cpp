@@ -225,6 +225,8 @@ TEST_CASE("a selection that cannot be forced is an Error with the reason") {
         Forced({{"P", "reference", 0, "", "cuda"}});
       },
       "the selection has node 'P' run on cuda, but it may not");
+  for (const char* device : {"cpu", "cpu:0"})
+    CHECK_NOTHROW(Forced({{"P", "reference", 0, "", device}}));
 }
 
 TEST_CASE("forced layouts are had although the input comes in another layout") {

@@ -135,6 +135,11 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   }
 }
 
+// True if the text names the device: "cuda" and "cuda:0" are one.
+OPKIT_COLD inline bool NamesDevice(const std::string& text, Device device) {
+  return text == ToString(device) || text == StrCat(ToString(device.type), ":", device.index);
+}
+
 OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNotForced(const Selection::Node& forced,
                                                                  const OperatorDef& def) const {
   if (!forced.op.empty() && forced.op != def.type())
@@ -145,10 +150,10 @@ OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNotForced(const Selection
                            [&](const Kernel* one) { return one->backend == forced.backend; }) &&
       !Chooses(def))
     return StrCat("the operator has no kernel '", forced.backend, "'");
-  if (forced.device.empty() || forced.device == ToString(def.device())) return {};
+  if (forced.device.empty() || NamesDevice(forced.device, def.device())) return {};
   if (Chooses(def))
     for (const Device device : *options_.devices)
-      if (forced.device == ToString(device)) return {};
+      if (NamesDevice(forced.device, device)) return {};
   return StrCat(
       "the selection has node '", forced.node, "' run on ", forced.device,
       ", but it may not: ", ToString(def), " runs on ",
@@ -306,7 +311,7 @@ OPKIT_INLINE void KernelSelector::ForEachDevice(int node, VisitDevice visit,
   if (!Chooses(def)) return visit(def.device(), asked);
   const Selection::Node* const forced = Forced(node);
   for (const Device device : *options_.devices) {
-    if (forced && !forced->device.empty() && forced->device != ToString(device)) continue;
+    if (forced && !forced->device.empty() && !NamesDevice(forced->device, device)) continue;
     std::string why = WhyNoDevice(device);
     if (why.empty() && OpRegistry::Global().FindKernels(def.type(), device.type).empty())
       why = StrCat("the operator has no kernel for ", device);
