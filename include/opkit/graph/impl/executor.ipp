@@ -40,7 +40,7 @@ class Executor::Impl {
         plan_(std::move(plan)),
         bindings_(view(), state().donated(), state().defaults()),
         bound_plans_(state().options().max_shapes) {
-    if (state().inputs_known()) Select(state().inputs());
+    if (state().inputs_known()) OnAllProcesses([this] { Select(state().inputs()); });
   }
   ~Impl() {
     if (run_state_ != RunState::kRunningAsync) return;
@@ -53,17 +53,19 @@ class Executor::Impl {
 
   NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout) {
     const Claim claim(*this);
-    const GivenInputs given(*this, inputs);
-    RunClaimed(timeout);
-    return Values();
+    return OnAllProcesses([&] {
+      const GivenInputs given(*this, inputs);
+      RunClaimed(timeout);
+      return Values();
+    });
   }
   void Run(Timeout timeout) {
     const Claim claim(*this);
-    RunClaimed(timeout);
+    OnAllProcesses([&] { RunClaimed(timeout); });
   }
   Event RunAsync() {
     Claim claim(*this);
-    Prepare();
+    OnAllProcesses([this] { Prepare(); });
     if (event_.IsFinished()) event_.Reset();
     event_.SetScheduled();
     claim.Keep();
@@ -225,12 +227,22 @@ class Executor::Impl {
       current_->Run(timeout);
     } catch (...) {
       changed_ = true;  // the bound tensors may have left their blobs
-      TellOtherProcesses(std::current_exception());
       throw;
     }
     FinalizeOutputs();
     has_outputs_ = true;
     observers.Succeeded();
+  }
+  // Returns f(). If it throws, ends the run on the other processes of the plan too: they would wait
+  // for this one.
+  template <class F>
+  auto OnAllProcesses(F&& f) const -> decltype(f()) {
+    try {
+      return f();
+    } catch (...) {
+      TellOtherProcesses(std::current_exception());
+      throw;
+    }
   }
   void TellOtherProcesses(const std::exception_ptr& error) const noexcept {
     const auto& communicator = state().options().cluster.communicator;
