@@ -34,7 +34,8 @@ class LocalCluster {
   const CommunicatorPtr& communicator(int process) const;
   // Calls `body` for each process on a thread of its own and waits for all. If calls throw, breaks
   // the communicators, so that no process waits for ever, and throws the exception of the process
-  // that threw first.
+  // that threw first. A call that waits in Compile for a process whose call has returned throws
+  // kCancelled.
   void Run(FunctionRef<void(const CommunicatorPtr&)> body);
 
  private:

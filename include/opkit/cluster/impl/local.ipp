@@ -169,6 +169,8 @@ class LocalGroup final : public RefCounted {
   void Send(int process, CommunicationPtr communication);
   void Receive(int process, CommunicationPtr communication);
   void Collect(int process, CommunicationPtr communication, const std::vector<int>& group);
+  // Sets whether a process has returned from its call of LocalCluster::Run.
+  void SetReturned(int process, bool has_returned);
   // Breaks the other communicators of the group, and all that were duplicated from them.
   void TellBroken(int process, const std::string& reason) noexcept;
   // Removes the communications of a process and ends them.
@@ -213,6 +215,7 @@ class LocalGroup final : public RefCounted {
   std::vector<IntrusivePtr<LocalGroup>> all_children_;
   std::vector<LocalCommunicator*> members_;  // null: not yet there, or gone
   std::vector<char> has_left_;               // for each process
+  std::vector<int> returned_;                // processes, in the order in which they returned
   std::string broken_;                       // for processes that have not joined yet
   std::map<Way, Messages> messages_;
   std::map<std::vector<int>, Collectives> collectives_;
@@ -240,6 +243,7 @@ class LocalCommunicator final : public Communicator {
       if (std::string reason = broken(); !reason.empty()) Throw(ErrorCode::kCancelled, reason);
     });
   }
+  void SetReturned(bool has_returned) { group_->SetReturned(process_, has_returned); }
   // Called by the group, for a process that failed.
   void Told(const std::string& reason) noexcept { SetBroken(reason); }
 
@@ -292,8 +296,10 @@ OPKIT_INLINE IntrusivePtr<LocalGroup> LocalGroup::Child(int process) {
   const std::lock_guard lock(mutex_);
   if (!broken_.empty()) Throw(ErrorCode::kCancelled, broken_);
   const size_t child = children_[Index(process)]++;
-  if (child == all_children_.size())
+  if (child == all_children_.size()) {
     all_children_.push_back(MakeIntrusive<LocalGroup>(processes(), network_));
+    all_children_.back()->returned_ = returned_;
+  }
   return all_children_[child];
 }
 
@@ -303,6 +309,11 @@ OPKIT_INLINE std::vector<std::string> LocalGroup::Exchange(int process, const st
   const auto wait_until = [&](auto done) {
     while (!done()) {
       check_broken();
+      // Names the cause: after it, others that waited may return and leave.
+      if (!returned_.empty())
+        Throw(ErrorCode::kCancelled, "process ", returned_[0],
+              " has returned from LocalCluster::Run, and process ", process,
+              " waits for it to compile the same graph");
       for (int i = 0; i < processes(); ++i) CheckPresent(i);
       changed_.wait(lock);
     }
@@ -314,13 +325,28 @@ OPKIT_INLINE std::vector<std::string> LocalGroup::Exchange(int process, const st
     left_ = processes();
     changed_.notify_all();
   }
-  wait_until([this] { return left_ > 0; });
+  try {
+    wait_until([this] { return left_ > 0; });
+  } catch (...) {
+    --came_;
+    throw;
+  }
   std::vector<std::string> texts = texts_;
   if (--left_ == 0) {
     came_ = 0;
     changed_.notify_all();
   }
   return texts;
+}
+
+OPKIT_INLINE void LocalGroup::SetReturned(int process, bool has_returned) {
+  const std::lock_guard lock(mutex_);
+  if (has_returned)
+    returned_.push_back(process);
+  else
+    std::erase(returned_, process);
+  changed_.notify_all();
+  for (const auto& child : all_children_) child->SetReturned(process, has_returned);
 }
 
 OPKIT_INLINE void LocalGroup::Send(int process, CommunicationPtr communication) {
@@ -529,6 +555,9 @@ OPKIT_INLINE void LocalCluster::Run(FunctionRef<void(const CommunicatorPtr&)> bo
   std::mutex mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;
+  const auto set_returned = [](const CommunicatorPtr& communicator, bool has_returned) {
+    static_cast<detail::LocalCommunicator&>(*communicator).SetReturned(has_returned);
+  };
   for (const CommunicatorPtr& communicator : communicators_)
     threads.emplace_back([&, communicator] {
       try {
@@ -540,8 +569,10 @@ OPKIT_INLINE void LocalCluster::Run(FunctionRef<void(const CommunicatorPtr&)> bo
         }
         communicator->RunFailed(std::current_exception());
       }
+      set_returned(communicator, true);
     });
   for (std::thread& thread : threads) thread.join();
+  for (const CommunicatorPtr& communicator : communicators_) set_returned(communicator, false);
   if (first) std::rethrow_exception(first);
 }
 
