@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -82,6 +83,60 @@ Graph Waiting() {
   graph.AddNode(OperatorDef("Neg", {"x"}, {"a"}).Process(0));
   graph.AddNode(OperatorDef("Exp", {"a"}, {"b"}).Process(1));
   return graph.AddOutput("b");
+}
+
+TEST_CASE("a run that is refused on one process before it begins ends on all") {
+  const Watchdog watchdog(100);
+  const std::pair<const char*, std::function<void(Executor&)>> attempts[] = {
+      {"has no tensor",
+       [](Executor& exec) {
+         exec.Run({{"x", X()}});
+       }},
+      {"no input",
+       [](Executor& exec) {
+         exec.Run({{"z", X()}});
+       }},
+      {"int64",
+       [](Executor& exec) {
+         exec.Run({{"x", X()}, {"i", X()}});
+       }},
+      {"has no tensor", [](Executor& exec) { exec.Run(); }},
+      {"has no tensor", [](Executor& exec) { exec.RunAsync().Finish(); }}};
+  for (const auto& [message, attempt] : attempts) {
+    CAPTURE(message);
+    LocalCluster cluster(3);
+    cluster.Run([&](const CommunicatorPtr& communicator) {
+      const bool is_refused = communicator->process() == 1;
+      Executor exec(Compile(Busy(3), With(communicator, 1)));
+      const Error error = ErrorOf([&] {
+        if (is_refused) return attempt(exec);
+        exec.Run(Inputs(1));
+      });
+      CHECK(Contains(error.what(), message));
+      if (!is_refused) CHECK(Contains(error.what(), "process 1 ended the run"));
+      CHECK(Contains(ErrorOf([&] { exec.Run(Inputs(1)); }).what(), message));
+    });
+  }
+}
+
+TEST_CASE("a call during a run is refused, and the run goes on") {
+  const Watchdog watchdog(60);
+  LocalCluster cluster(2);
+  std::atomic<bool> is_refused = false;
+  cluster.Run([&](const CommunicatorPtr& communicator) {
+    Executor exec(Compile(Waiting(), With(communicator, 1)));
+    if (communicator->process() == 1) {
+      Event event = exec.RunAsync();
+      CHECK(ErrorOf([&] { exec.Run(); }).code() == ErrorCode::kFailedPrecondition);
+      is_refused = true;
+      is_refused.notify_all();
+      event.Finish();
+      CHECK(exec.outputs().size() == 1);
+    } else {
+      is_refused.wait(false);
+      exec.Run({{"x", X()}});
+    }
+  });
 }
 
 TEST_CASE("Cancel, and a timeout, end a run that waits for another process") {
@@ -191,9 +246,45 @@ TEST_CASE("processes that compile different graphs are told the first difference
     if (communicator->process() == 2) graph.AddOutput("a");
     const Error error = ErrorOf([&] { Compile(graph, With(communicator, 1)); });
     CHECK(error.code() == ErrorCode::kInvalidArgument);
-    CHECK(Contains(error.what(), "process 0 has 'nothing', process 2 has 'output a'"));
+    CHECK(Contains(error.what(), "process 0 has 'no more outputs', process 2 has 'output a'"));
     Executor exec(Compile(Waiting(), With(communicator, 1)));  // the next graph is the same
   });
+}
+
+TEST_CASE("a graph that constants change on one process is a difference") {
+  const Watchdog watchdog(60);
+  // The constant is the shape of `a`, which all processes reduce, or which crosses.
+  const auto reduced = [](const std::vector<int64_t>& shape) {
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, {12});
+    graph.AddConstant("s", Tensor::From<int64_t>({2}, shape));
+    graph.AddNode(OperatorDef("Reshape", {"x", "s"}, {"a"}));
+    graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"a"}, {"y"}));
+    return graph.AddOutput("y");
+  };
+  const auto crossing = [](const std::vector<int64_t>& shape) {
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, {12});
+    graph.AddConstant("s", Tensor::From<int64_t>({2}, shape));
+    graph.AddNode(OperatorDef("Reshape", {"x", "s"}, {"a"}).Process(1));
+    graph.AddNode(OperatorDef("Neg", {"a"}, {"y"}).Process(0));
+    return graph.AddOutput("y");
+  };
+  const auto error_of = [&](auto make, const std::vector<int64_t>& other, std::string expected) {
+    LocalCluster cluster(2);
+    cluster.Run([&](const CommunicatorPtr& communicator) {
+      const bool is_other = communicator->process() == 1;
+      const std::vector<int64_t> shape = is_other ? other : std::vector<int64_t>{3, 4};
+      const Error error = ErrorOf([&] { Compile(make(shape), With(communicator, 1)); });
+      CHECK(error.code() == ErrorCode::kInvalidArgument);
+      CHECK(Contains(error.what(), "process 0 has 'value a float32"));
+      CHECK(Contains(error.what(), expected));
+    });
+  };
+  error_of(reduced, {2, 6}, "process 1 has 'value a float32");
+  error_of(crossing, {2, 6}, "process 1 has 'value a float32");
+  // A graph that is refused on one process is a difference too.
+  error_of(reduced, {5, 5}, "process 1 has 'an Error: ");
 }
 
 TEST_CASE("Compile fails on one process after the graphs were compared") {
@@ -212,6 +303,28 @@ TEST_CASE("Compile fails on one process after the graphs were compared") {
       CHECK(Contains(error.what(), "process 0 ended the run"));
       CHECK(Contains(error.what(), "-5"));
     }
+  });
+}
+
+TEST_CASE("Compile ends when another process returns without it") {
+  const Watchdog watchdog(60);
+  LocalCluster cluster(3);
+  for (const bool exchanges : {false, true})
+    cluster.Run([&](const CommunicatorPtr& communicator) {
+      if (communicator->process() == 1) return;
+      const Error error = ErrorOf([&] {
+        if (exchanges)
+          communicator->Exchange("stale");
+        else
+          Compile(Waiting(), With(communicator, 1));
+      });
+      CHECK(error.code() == ErrorCode::kCancelled);
+      CHECK(Contains(error.what(), "process 1 has returned"));
+    });
+  // The cluster is as before: the next texts are those of this round.
+  cluster.Run([&](const CommunicatorPtr& communicator) {
+    CHECK(communicator->Exchange(StrCat(communicator->process())) ==
+          std::vector<std::string>{"0", "1", "2"});
   });
 }
 

@@ -37,6 +37,8 @@ class ProcessParts {
   int processes() const { return processes_; }
   // Returns the whole graph, whose nodes processes_of() numbers.
   const Graph& graph() const { return graph_; }
+  // Returns the types of its values.
+  const GraphTypes& types() const { return types_; }
   // Returns the graph of a process. `communicator` is the number that its nodes name; -1: none.
   // Inputs and constants that the part does not read are left out, and so are the outputs that the
   // process does not make, and nodes of all processes that this process does not need.

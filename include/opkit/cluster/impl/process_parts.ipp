@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "opkit/base/algorithm.hpp"
@@ -300,6 +301,18 @@ inline std::string TextOf(const Graph& graph) {
     text += "\n";
   }
   for (const std::string& output : graph.outputs()) text += StrCat("output ", output, "\n");
+  return text + "no more outputs\n";
+}
+// Adds the values that processes exchange. Their types may depend on constants, whose values are
+// not compared.
+inline std::string TextOf(const ProcessParts& parts) {
+  std::string text;
+  for (const OperatorDef& def : parts.graph().nodes())
+    for (const std::string& input : def.inputs())
+      if (IsCollective(def) && !input.empty())
+        text += StrCat("value ", input, " ", ToString(parts.types().Get(input)), " of ", def, "\n");
+  for (const CrossingValue& value : parts.crossing())
+    text += StrCat("value ", value.value, " ", ToString(value.info), " that crosses\n");
   return text;
 }
 // Returns the n-th line; "nothing" past the end.
@@ -311,9 +324,8 @@ inline std::string LineOf(const std::string& text, size_t n) {
   }
   return begin >= text.size() ? "nothing" : text.substr(begin, text.find('\n', begin) - begin);
 }
-// Throws kInvalidArgument, with the first difference, unless all processes compile this graph.
-inline void CheckSameGraph(Communicator& communicator, const Graph& graph) {
-  const std::string mine = TextOf(graph);
+// Throws kInvalidArgument, with the first difference, unless all processes have this text.
+inline void CheckSameText(Communicator& communicator, const std::string& mine) {
   // FNV-1a, so that equal graphs exchange few bytes.
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : mine) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -348,10 +360,20 @@ inline Graph PartOfProcess(const Graph& graph, PlanOptions& plan_options) {
           "PlanOptions::cluster has several processes; give it a communicator or a process");
   if (!communicator) return ProcessParts(graph, processes).Part(process);
   const CommunicatorPtr own = communicator->Duplicate();
-  CheckSameGraph(*own,
-                 graph);  // before any Error of the graph, which then is that of all processes
+  std::optional<ProcessParts> made;
+  std::exception_ptr refused;
+  std::string text = TextOf(graph);
+  try {
+    text += TextOf(made.emplace(graph, processes));
+  } catch (const std::exception& error) {
+    refused = std::current_exception();
+    text += StrCat("an Error: ", error.what());
+  }
+  // Before this process throws an Error of the graph, which then is that of all processes.
+  CheckSameText(*own, text);
+  if (refused) std::rethrow_exception(refused);
   options.communicator = own;
-  const ProcessParts parts(graph, processes);
+  const ProcessParts& parts = *made;
   for (const std::vector<int>& group : parts.groups())
     if (Contains(group, process)) own->MakeGroup(group);
   return parts.Part(process, own->number());
