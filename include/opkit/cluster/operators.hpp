@@ -307,32 +307,87 @@ class CommunicationOp final : public Operator<CPUContext> {
 
 namespace detail {
 
-// The gradient of a collective is one collective of the gradient of its output.
+// The gradient of a collective is another collective of the gradient of its output. Reductions
+// other than the sum have the gradients of ReduceMean, ReduceProd, ReduceMax and ReduceMin.
 class CollectiveGradient final : public NodeGradient {
  public:
   using NodeGradient::NodeGradient;
 
  private:
   void Make() override {
-    const std::string_view name = CommunicationOf(Def());
     const auto reduction = Def().args().Get<std::string>("reduction", "sum");
-    if (reduction != "sum" && (reduction != "mean" || name != "AllReduce"))
-      Throw(ErrorCode::kUnsupported, "the gradient of ", Def(), " with the reduction '", reduction,
-            "' is not implemented");
+    const bool is_mean = reduction == "mean";
+    for (int i = 0; i < static_cast<int>(Def().inputs().size()); ++i) {
+      if (!HasGO(i)) continue;
+      if (reduction == "sum")
+        Give(i, Backward(), {GO(i)}, Args(Backward(), "sum"));
+      else if (is_mean && IsAllReduce())
+        Give(i, Backward(), {GO(i)}, Args(Backward(), "mean"));
+      else if (is_mean)
+        Give(i, "Div", {Arrived(GO(i)), Processes(GO(i))});
+      else if (reduction == "product")
+        GiveProduct(i);
+      else
+        GiveExtreme(i);
+    }
+  }
+  bool IsAllReduce() const { return CommunicationOf(Def()) == "AllReduce"; }
+  // Returns the collective that carries the gradient back.
+  std::string Backward() const {
     constexpr std::pair<std::string_view, std::string_view> kGradients[] = {
         {"AllReduce", "AllReduce"},     {"Reduce", "Broadcast"},       {"Broadcast", "Reduce"},
         {"Gather", "Scatter"},          {"Scatter", "Gather"},         {"AllToAll", "AllToAll"},
         {"AllGather", "ReduceScatter"}, {"ReduceScatter", "AllGather"}};
-    for (const auto& [forward, backward] : kGradients) {
-      if (forward != name) continue;
-      const std::string op = StrCat(kClusterDomain, backward);
-      Arguments args;
-      for (const NamedAttribute& arg : Def().args())
-        if (OpRegistry::Global().GetSchema(op).TakesArgument(arg.name))
-          args.Set(arg.name, arg.value);
-      for (int i = 0; i < static_cast<int>(Def().inputs().size()); ++i)
-        if (HasGO(i)) Give(i, op, {GO(i)}, args);
-    }
+    for (const auto& [forward, backward] : kGradients)
+      if (forward == CommunicationOf(Def())) return StrCat(kClusterDomain, backward);
+    OPKIT_ASSERT(false);
+    return {};
+  }
+  // Returns the arguments of this node that `op` takes, with another reduction.
+  Arguments Args(const std::string& op, const char* reduction) const {
+    const OpSchema& schema = OpRegistry::Global().GetSchema(op);
+    Arguments args;
+    for (const NamedAttribute& arg : Def().args())
+      if (arg.name != "reduction" && schema.TakesArgument(arg.name)) args.Set(arg.name, arg.value);
+    if (schema.TakesArgument("reduction")) args.Set("reduction", reduction);
+    return args;
+  }
+  // Returns the reduction of a value over the processes of the group, on each of them.
+  std::string Reduced(const std::string& value, const char* reduction = "sum") {
+    const std::string op = StrCat(kClusterDomain, "AllReduce");
+    return Node(op, {value}, Args(op, reduction));
+  }
+  // Returns the gradient of the reduction, of the shape of the input, on each process.
+  std::string Arrived(const std::string& gradient) {
+    return IsAllReduce() ? Reduced(gradient)
+                         : Node(Backward(), {gradient}, Args(Backward(), "sum"));
+  }
+  // Returns the result of the reduction, of the shape of the input, on each process.
+  std::string Result(int i) {
+    return IsAllReduce() ? O(i) : Node(Backward(), {O(i)}, Args(Backward(), "sum"));
+  }
+  // Returns the number of processes. Counts in float32, which has all of them.
+  std::string Processes(const std::string& like) {
+    if (const size_t group = GroupOf(Def()).size(); group > 0)
+      return Number(static_cast<float>(group), like);
+    const std::string one = Node("Constant", {}, {{"value_float", 1.f}});
+    return Node("CastLike", {Reduced(one), like});
+  }
+  void GiveExtreme(int i) {
+    const std::string mask = Node("Equal", {I(i), Result(i)});
+    const std::string count = Reduced(Node("CastLike", {mask, I(i)}));
+    const std::string share = Node("Div", {Arrived(GO(i)), count});
+    Give(i, "Where", {mask, share, Number(0, share)});
+  }
+  void GiveProduct(int i) {
+    const std::string zero = Node("Equal", {I(i), Number(0, I(i))});
+    const std::string others = Node("Where", {zero, Number(1, I(i)), I(i)});
+    const std::string zeros = Reduced(Node("CastLike", {zero, I(i)}));
+    const std::string single = Node("Equal", {zeros, Number(1, zeros)});
+    const std::string arrived = Arrived(GO(i));
+    const std::string product = Node("Mul", {arrived, Reduced(others, "product")});
+    const std::string quotient = Node("Div", {Node("Mul", {arrived, Result(i)}), others});
+    Give(i, "Where", {zero, Masked(single, product), quotient});
   }
 };
 

@@ -1,0 +1,170 @@
+// The gradients of collectives: finite differences on two and three processes, and the values where
+// a maximum or a minimum has no derivative.
+#include <doctest/doctest.h>
+
+#include <mutex>
+
+#include "cluster/local_runs.hpp"
+#include "opkit/cluster/local.hpp"
+#include "opkit/cluster/operators.hpp"
+#include "opkit/cluster/process_parts.hpp"
+#include "opkit/graph.hpp"
+#include "opkit/graph/gradient/gradients.hpp"
+#include "opkit/ops/all.hpp"
+
+namespace gradients_test { namespace {
+
+using namespace opkit;
+
+constexpr int64_t kRows = 6;  // blocks of two or three processes
+using Rows = std::vector<double>;
+
+// The sum of the products of the node's output with the weights `w`, and its gradient. The nodes
+// behind a node whose root alone has the output run on the root.
+Graph LossOf(const OperatorDef& node) {
+  Graph graph;
+  graph.AddInput("x", DType::kFloat64, {kRows});
+  graph.AddInput("w", DType::kFloat64, {Dim()});
+  graph.AddNode(node);
+  OperatorDef product("Mul", {"y", "w"}, {"products"});
+  OperatorDef sum("ReduceSum", {"products"}, {"loss"}, {{"keepdims", 0}});
+  if (detail::WritesAtRoot(node)) {
+    product.Process(detail::RootOf(node));
+    sum.Process(detail::RootOf(node));
+  }
+  graph.AddNode(product);
+  graph.AddNode(sum);
+  graph.AddOutput("loss");
+  return graph.AddOutput(AddGradients(graph, "loss", {"x"}).at("x").dense);
+}
+
+// Runs the graph on processes with the inputs `x`, one for each. Returns the sum of the losses of
+// all processes, and the gradients of the inputs.
+class Losses {
+ public:
+  Losses(const OperatorDef& node, int processes) : graph_(LossOf(node)), cluster_(processes) {
+    executors_.resize(detail::Index(processes));
+    cluster_.Run([&](const CommunicatorPtr& communicator) {
+      executors_[detail::Index(communicator->process())] =
+          std::make_unique<Executor>(Compile(graph_, With(communicator)));
+    });
+  }
+  std::pair<double, std::vector<Rows>> Of(const std::vector<Rows>& x) {
+    double loss = 0;
+    std::vector<Rows> gradients(x.size());
+    std::mutex mutex;
+    cluster_.Run([&](const CommunicatorPtr& communicator) {
+      const size_t p = detail::Index(communicator->process());
+      Executor& executor = *executors_[p];
+      const Graph& part = executor.plan().graph();
+      int64_t n = kRows;
+      for (const OperatorDef& def : part.nodes()) {
+        const std::string_view name = detail::CommunicationOf(def);
+        if (!detail::Contains(def.outputs(), "y")) continue;
+        if (name == "AllGather" || name == "Gather") n *= cluster_.processes();
+        if (name == "Scatter" || name == "ReduceScatter") n /= cluster_.processes();
+      }
+      Rows w;
+      for (int64_t i = 0; i < n; ++i) w.push_back(1 + 0.25 * static_cast<double>(i) - 0.5 * p);
+      const auto out = executor.Run(InputsOf(executor, {{"x", Tensor::From<double>({kRows}, x[p])},
+                                                        {"w", Tensor::From<double>({n}, w)}}));
+      const std::lock_guard lock(mutex);
+      if (const Tensor* found = out.Find("loss")) loss += found->data<double>()[0];
+      if (const Tensor* found = out.Find(graph_.outputs()[1]))
+        gradients[p] = found->ToVector<double>();
+    });
+    return {loss, gradients};
+  }
+
+ private:
+  const Graph graph_;
+  LocalCluster cluster_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+};
+
+// Compares the gradient with finite differences for the inputs `x` of the processes `readers`.
+void CheckGradient(const OperatorDef& node, std::vector<Rows> x, const std::vector<int>& readers) {
+  CAPTURE(ToString(node));
+  CAPTURE(x.size());
+  Losses losses(node, static_cast<int>(x.size()));
+  const std::vector<Rows> gradients = losses.Of(x).second;
+  for (const int p : readers) {
+    CAPTURE(p);
+    REQUIRE(gradients[detail::Index(p)].size() == kRows);
+    for (size_t i = 0; i < kRows; ++i) {
+      CAPTURE(i);
+      constexpr double kStep = 1e-3;
+      double& element = x[detail::Index(p)][i];
+      const double before = element;
+      element = before + kStep;
+      const double above = losses.Of(x).first;
+      element = before - kStep;
+      const double below = losses.Of(x).first;
+      element = before;
+      CHECK(gradients[detail::Index(p)][i] ==
+            doctest::Approx((above - below) / (2 * kStep)).epsilon(1e-6));
+    }
+  }
+}
+
+// Elements of both signs, no two of which are equal.
+std::vector<Rows> Inputs(int processes) {
+  std::vector<Rows> x(detail::Index(processes));
+  for (int p = 0; p < processes; ++p)
+    for (int i = 0; i < kRows; ++i) x[detail::Index(p)].push_back((p * 5 + i * 7) % 11 - 4.5);
+  return x;
+}
+std::vector<int> All(int processes) {
+  std::vector<int> all;
+  for (int p = 0; p < processes; ++p) all.push_back(p);
+  return all;
+}
+
+TEST_CASE("gradients of reductions are finite differences") {
+  for (const int n : {2, 3})
+    for (const char* op : {"AllReduce", "Reduce", "ReduceScatter"})
+      for (const char* reduction : {"sum", "mean", "product", "max", "min"}) {
+        OperatorDef node(StrCat("opkit.cluster.", op), {"x"}, {"y"}, {{"reduction", reduction}});
+        if (std::string_view(op) == "Reduce") node.Arg("root", int64_t{n - 1});
+        std::vector<Rows> x = Inputs(n);
+        if (std::string_view(reduction) == "product") {
+          x[1][0] = 0;            // the only zero
+          x[0][1] = x[1][1] = 0;  // two zeros
+        }
+        CheckGradient(node, x, All(n));
+      }
+}
+
+TEST_CASE("gradients of collectives that move elements are finite differences") {
+  for (const int n : {2, 3})
+    for (const char* op : {"Broadcast", "AllGather", "Gather", "Scatter", "AllToAll"}) {
+      OperatorDef node(StrCat("opkit.cluster.", op), {"x"}, {"y"});
+      const bool reads_at_root = detail::ReadsAtRoot(node);
+      if (reads_at_root || detail::WritesAtRoot(node)) node.Arg("root", int64_t{1});
+      CheckGradient(node, Inputs(n), reads_at_root ? std::vector<int>{1} : All(n));
+    }
+}
+
+TEST_CASE("equal elements share the gradient of a maximum and of a minimum") {
+  for (const char* reduction : {"max", "min"}) {
+    CAPTURE(reduction);
+    OperatorDef node("opkit.cluster.AllReduce", {"x"}, {"y"}, {{"reduction", reduction}});
+    const double other = std::string_view(reduction) == "max" ? -5 : 5;
+    // Elements that are equal on two processes, on all, and on none.
+    const auto gradients =
+        Losses(node, 3)
+            .Of({{2, 1, 0, 0, 0, 0}, {2, 1, other, 0, 0, 0}, {other, 1, 2 * other, 0, 0, 0}})
+            .second;
+    // The gradient of the result is 3 * (1 + 0.25 i) - 0.5 * (0 + 1 + 2).
+    CHECK(gradients[0][0] == doctest::Approx(1.5 / 2));
+    CHECK(gradients[1][0] == doctest::Approx(1.5 / 2));
+    CHECK(gradients[2][0] == 0);
+    for (const Rows& gradient : gradients) CHECK(gradient[1] == doctest::Approx(2.25 / 3));
+    CHECK(gradients[0][2] == doctest::Approx(3));
+    CHECK(gradients[1][2] == 0);
+    CHECK(gradients[2][2] == 0);
+  }
+}
+
+}  // namespace
+}  // namespace gradients_test
