@@ -6,63 +6,19 @@
 // counters are ratios of the medians. OPKIT_DATA_DIR is the folder of data/fetch.py.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdlib>
-#include <optional>
-#include <vector>
 
+#include "cluster_runner.hpp"
 #include "opkit/cluster/data_parallel.hpp"
-#include "opkit/cluster/local.hpp"
 #include "opkit/cluster/pipeline.hpp"
-#include "opkit/cluster/process_parts.hpp"
-#include "opkit/graph.hpp"
 #include "opkit/interop/onnx.hpp"
 #include "opkit/op/check/check_data.hpp"
-#include "opkit/profile/profiler.hpp"
 
 namespace {
 
 using namespace opkit;
 
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-double Median(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-// Runs the part of each process of a graph `runs` times; returns the seconds of a run.
-class ClusterRunner {
- public:
-  ClusterRunner(const Graph& graph, int processes, const std::vector<NamedTensor>& inputs,
-                const LinkCost& delay = {})
-      : cluster_(processes, delay), executors_(static_cast<size_t>(processes)) {
-    cluster_.Run([&](const CommunicatorPtr& communicator) {
-      PlanOptions options;
-      options.threads = 1;
-      options.cluster.communicator = communicator;
-      Executor& executor =
-          executors_[static_cast<size_t>(communicator->process())].emplace(Compile(graph, options));
-      for (const NamedTensor& input : inputs)
-        if (executor.plan().graph().IsInput(input.name)) executor.Bind(input.name, input.tensor);
-    });
-    Run(3);
-  }
-  double Run(int runs) {
-    const double begin = Seconds();
-    cluster_.Run([&](const CommunicatorPtr& communicator) {
-      for (int run = 0; run < runs; ++run)
-        executors_[static_cast<size_t>(communicator->process())]->Run();
-    });
-    return (Seconds() - begin) / runs;
-  }
-
- private:
-  LocalCluster cluster_;
-  std::vector<std::optional<Executor>> executors_;
-};
+using namespace cluster_bench;
 
 void Resnet50(benchmark::State& state) {
   const char* const folder = std::getenv("OPKIT_DATA_DIR");
@@ -71,18 +27,13 @@ void Resnet50(benchmark::State& state) {
       LoadOnnx(StrCat(folder, "/onnx-1.22.0/onnx/backend/test/data/light/light_resnet50.onnx"));
   const std::vector<NamedTensor> inputs = {
       {graph.inputs()[0].name, RandomTensor({1, 3, 224, 224}, DType::kFloat32, 1)}};
-  PlanOptions options;
-  options.threads = 1;
-  Executor measured(Compile(graph, options));
-  measured.Run(inputs);
-  Profiler::Start();
-  measured.Run(inputs);
-  Profiler::Stop();
-  const auto times = TimesOfNodes(measured.plan(), ProfileOfRun(measured.plan(), Profiler::Read()));
+  const MeasuredTimes times = Measure(graph, inputs);
   // A node without a time is part of another, or was folded into a constant.
   const PipelineCut cut =
       Pipeline(graph, 2, {.times = times, .node_ns = 0, .flops_per_ns = 1e9, .bytes_per_ns = 1e9});
   ClusterRunner stages(cut.graph, 2, inputs);
+  stages.Run(3);
+  PlanOptions options;
   options.threads = 2;
   Executor alone(Compile(graph, options));
   for (const NamedTensor& input : inputs) alone.Bind(input.name, input.tensor);
@@ -130,12 +81,15 @@ void DataParallelStep(benchmark::State& state) {
   for (int layer = 0; layer < kLayers; ++layer)
     inputs.push_back({StrCat("w", layer), RandomTensor({kWidth, kWidth}, DType::kFloat32, 2)});
   ClusterRunner work(Step(1, false), 2, inputs);
+  work.Run(3);
   std::vector<double> alone;
   for (int i = 0; i < 9; ++i) alone.push_back(work.Run(10));
   constexpr double kBytes = 4.0 * kLayers * kWidth * kWidth;
   const LinkCost delay{.seconds_per_byte = Median(alone) / kBytes};
   ClusterRunner overlapped(Step(1), 2, inputs, delay);
   ClusterRunner behind(Step(int64_t{1} << 40), 2, inputs, delay);
+  overlapped.Run(3);
+  behind.Run(3);
   std::vector<double> on, off;
   for (auto _ : state) {
     on.push_back(overlapped.Run(10));

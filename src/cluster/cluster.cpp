@@ -5,6 +5,7 @@
 #include "opkit/cluster/impl/cost.ipp"
 #include "opkit/cluster/impl/data_parallel.ipp"
 #include "opkit/cluster/impl/local.ipp"
+#include "opkit/cluster/impl/measured_times.ipp"
 #include "opkit/cluster/impl/micro_batches.ipp"
 #include "opkit/cluster/impl/pipeline.ipp"
 #include "opkit/cluster/impl/process_parts.ipp"

@@ -88,31 +88,35 @@ TEST_CASE("parts with messages: a chain, and processes that wait for one sender"
       "are not known"));
 }
 
+// Stages of two equal layers each.
+std::vector<StageCost> Stages(int stages, const LayerCost& layer, int64_t output_bytes = 0) {
+  return std::vector<StageCost>(static_cast<size_t>(stages), {{layer, layer}, output_bytes});
+}
+
 TEST_CASE("the bubble of a pipeline is (s-1) / (m+s-1)") {
   for (const int stages : {1, 2, 4, 16, 256})
     for (const int batches : {1, 3, 32}) {
       CAPTURE(stages);
       CAPTURE(batches);
-      const std::vector<LayerCost> layers(static_cast<size_t>(2 * stages),
-                                          {.forward = 1, .backward = 2});
-      const SimulatedStep step =
-          SimulateTraining(layers, {.stages = stages, .micro_batches = batches}, Uniform({}));
+      const SimulatedStep step = SimulateTraining(Stages(stages, {.forward = 1, .backward = 2}),
+                                                  {.micro_batches = batches}, Uniform({}));
       CHECK(step.seconds == doctest::Approx((batches + stages - 1) * 6));
       CHECK(step.exposed() / step.seconds ==
             doctest::Approx((stages - 1.0) / (batches + stages - 1)));
     }
   // Each of the 2 (s-1) messages on the longest way adds its time.
-  const std::vector<LayerCost> layers(4, {.forward = 1, .backward = 2, .output_bytes = 1000});
-  CHECK(SimulateTraining(layers, {.stages = 4, .micro_batches = 1}, Uniform(kLink)).seconds ==
-        doctest::Approx(12 + 6 * (kLink.latency + 1000 * kLink.seconds_per_byte)));
+  const std::vector<StageCost> stages = Stages(4, {.forward = 1, .backward = 2}, 1000);
+  CHECK(SimulateTraining(stages, {}, Uniform(kLink)).seconds ==
+        doctest::Approx(24 + 6 * (kLink.latency + 1000 * kLink.seconds_per_byte)));
 }
 
 TEST_CASE("replicas sum their gradients in buckets, behind the backward pass or after it") {
-  const std::vector<LayerCost> layers(4, {.forward = 1, .backward = 2, .gradient_bytes = 1000});
+  const LayerCost layer{.forward = 1, .backward = 2, .gradient_bytes = 1000};
+  const std::vector<StageCost> one_stage = {{.layers = std::vector<LayerCost>(4, layer)}};
   for (const int replicas : {1, 2, 4096}) {
     CAPTURE(replicas);
     const auto seconds = [&](int64_t bucket, bool overlaps) {
-      return SimulateTraining(layers,
+      return SimulateTraining(one_stage,
                               {.replicas = replicas,
                                .bucket_bytes = bucket,
                                .overlaps = overlaps,
@@ -128,9 +132,8 @@ TEST_CASE("replicas sum their gradients in buckets, behind the backward pass or 
     CHECK(seconds(1 << 30, true) == doctest::Approx(12 + (is_alone ? 0 : Ring(replicas, 4000))));
   }
   // Both: two stages of two layers, each with its own replicas.
-  CHECK(SimulateTraining(layers,
+  CHECK(SimulateTraining(Stages(2, layer),
                          {.replicas = 3,
-                          .stages = 2,
                           .micro_batches = 2,
                           .bucket_bytes = 1,
                           .algorithm = AllReduceAlgorithm::kRing},
@@ -138,23 +141,16 @@ TEST_CASE("replicas sum their gradients in buckets, behind the backward pass or 
             .seconds == doctest::Approx(3 * 6 + Ring(3, 1000) + 2 * kLink.latency));
 }
 
-TEST_CASE("stages have about equal time") {
-  std::vector<LayerCost> layers;
-  for (const double seconds : {5, 1, 1, 1, 4, 4}) layers.push_back({.forward = seconds});
-  CHECK(CutIntoStages(layers, 1) == std::vector<int>{0});
-  CHECK(CutIntoStages(layers, 3) == std::vector<int>{0, 2, 5});
-  CHECK(CutIntoStages(layers, 6) == std::vector<int>{0, 1, 2, 3, 4, 5});
-  CHECK(ErrorOf([&] { CutIntoStages(layers, 7); }).code() == ErrorCode::kInvalidArgument);
-  CHECK(Contains(ErrorOf([&] { SimulateTraining(layers, {.micro_batches = 0}, {}); }).message(),
-                 "micro_batches is 0"));
-}
-
-TEST_CASE("MeasuredTimes finds nodes by type and name") {
-  RunProfile profile;
-  profile.nodes.push_back({0, "Neg (a)", 0, 1000, 3000, 0});
-  const MeasuredTimes times(profile);
-  CHECK(times(OperatorDef("Neg", {"x"}, {"a"})) == doctest::Approx(2e-6));
-  CHECK(ErrorOf([&] { times(OperatorDef("Neg", {"x"}, {"b"})); }).code() == ErrorCode::kNotFound);
+TEST_CASE("a layout of no process is refused") {
+  const std::vector<StageCost> stages = Stages(2, {});
+  for (const auto& [layout, name] :
+       {std::pair(TrainingLayout{.replicas = 0}, "replicas"),
+        std::pair(TrainingLayout{.micro_batches = 0}, "micro_batches")}) {
+    const Error error = ErrorOf([&] { SimulateTraining(stages, layout, {}); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    CHECK(Contains(error.message(), StrCat(name, " is 0")));
+  }
+  CHECK(Contains(ErrorOf([&] { SimulateTraining({}, {}, {}); }).message(), "no stages"));
 }
 
 }  // namespace

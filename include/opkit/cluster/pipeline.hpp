@@ -3,19 +3,16 @@
 #ifndef OPKIT_CLUSTER_PIPELINE_HPP_
 #define OPKIT_CLUSTER_PIPELINE_HPP_
 
-#include <map>
-
-#include "opkit/graph/run_profile.hpp"
+#include "opkit/cluster/measured_times.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 struct PipelineOptions {
   // The shapes of inputs that the graph leaves open, for the costs of nodes.
   std::vector<Graph::Input> inputs = {};
-  // Measured times of nodes in ns, by the name of a node's first output (TimesOfNodes). The other
-  // nodes take node_ns plus the time of their flops or of their bytes, whichever is longer, by the
-  // cost function of their schema.
-  std::map<std::string, double> times = {};
+  // Measured times of nodes. The other nodes take node_ns plus the time of their flops or of their
+  // bytes, whichever is longer, by the cost function of their schema.
+  MeasuredTimes times = {};
   double node_ns = 200;
   double flops_per_ns = 20;
   double bytes_per_ns = 10;
@@ -56,9 +53,6 @@ struct PipelineCut {
 // or time that is not positive, and for a graph that communicates or names processes already; and
 // the errors of InferGraph.
 PipelineCut Pipeline(const Graph& graph, int processes, const PipelineOptions& options = {});
-
-// Returns the times of the nodes of a run (ProfileOfRun), for PipelineOptions::times.
-std::map<std::string, double> TimesOfNodes(const Plan& plan, const RunProfile& run);
 
 }}  // namespace opkit
 

@@ -3,12 +3,11 @@
 #ifndef OPKIT_CLUSTER_SIMULATE_HPP_
 #define OPKIT_CLUSTER_SIMULATE_HPP_
 
-#include <map>
+#include <vector>
 
 #include "opkit/base/function_ref.hpp"
 #include "opkit/cluster/process_parts.hpp"
 #include "opkit/cluster/topology.hpp"
-#include "opkit/graph/run_profile.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -27,8 +26,11 @@ struct SimulatedStep {
 // with equal parts that exchange no messages are simulated once: 4,096 data-parallel processes take
 // as long as one. `seconds_of` gives the time of a node that does not communicate.
 //
-//   const RunProfile profile = ProfileOfRun(plan, Profiler::Read());  // of one process
-//   SimulateStep(ProcessParts(graph, 64), MeasuredTimes(profile), Topology::Load("net.json"));
+//   const MeasuredTimes times = TimesOfNodes(plan, ProfileOfRun(plan, Profiler::Read()));
+//   SimulateStep(
+//       ProcessParts(graph, 64),
+//       [&](const OperatorDef& def) { return 1e-9 * TimeOfNode(times, def); },
+//       Topology::Load("net.json"));
 //
 // Throws kUnsupported for a communication whose bytes are not known, and what `seconds_of` throws.
 SimulatedStep SimulateStep(const ProcessParts& parts,
@@ -36,29 +38,22 @@ SimulatedStep SimulateStep(const ProcessParts& parts,
                            const Topology& topology,
                            AllReduceAlgorithm algorithm = AllReduceAlgorithm::kFastest);
 
-// The times of a run's nodes, by type and name. Thread-safe.
-class MeasuredTimes {
- public:
-  explicit MeasuredTimes(const RunProfile& profile);
-  // Returns the seconds of a node. Throws kNotFound if the run did not have it.
-  double operator()(const OperatorDef& def) const;
-
- private:
-  std::map<std::string, double, std::less<>> seconds_;
-};
-
 // A part of a model that one process computes without a pause, for one micro-batch.
 struct LayerCost {
   double forward = 0, backward = 0;  // seconds
-  int64_t output_bytes = 0;          // sent to the next stage, and back as a gradient
   int64_t gradient_bytes = 0;        // of its parameters, reduced over the replicas
 };
 
-// How a model is trained: `replicas` copies of a pipeline of `stages` processes. Process
-// r * stages + s has stage s of replica r.
+// The layers of one process of a pipeline.
+struct StageCost {
+  std::vector<LayerCost> layers;
+  int64_t output_bytes = 0;  // sent to the next stage, and back as a gradient
+};
+
+// How a model is trained: `replicas` copies of a pipeline. Process r * stages + s has stage s of
+// replica r.
 struct TrainingLayout {
   int replicas = 1;
-  int stages = 1;
   int micro_batches = 1;
   // An AllReduce begins when this many bytes of gradients are there, or the stage's last ones.
   int64_t bucket_bytes = 25 << 20;
@@ -67,14 +62,11 @@ struct TrainingLayout {
 };
 
 // Simulates a training step: each replica computes the forward passes of all micro-batches, then
-// the backward passes (GPipe, Huang et al. 2019), and the replicas sum their gradients. The layers
-// are cut into stages of about equal time. All replicas take the same time, so one is simulated.
-// Throws kInvalidArgument for numbers below 1 and for more stages than layers.
-SimulatedStep SimulateTraining(const std::vector<LayerCost>& layers, const TrainingLayout& layout,
+// the backward passes (GPipe, Huang et al. 2019), and the replicas sum their gradients. All
+// replicas take the same time, so one is simulated. Throws kInvalidArgument for numbers below 1 and
+// for a pipeline without stages.
+SimulatedStep SimulateTraining(const std::vector<StageCost>& stages, const TrainingLayout& layout,
                                const Topology& topology);
-
-// Returns the begin of each stage among the layers. The slowest stage is as fast as possible.
-std::vector<int> CutIntoStages(const std::vector<LayerCost>& layers, int stages);
 
 }}  // namespace opkit
 

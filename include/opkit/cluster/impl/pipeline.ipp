@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "opkit/base/error.hpp"
@@ -233,16 +234,6 @@ OPKIT_INLINE PipelineCut Pipeline(const Graph& graph, int processes,
       Throw(ErrorCode::kInvalidArgument, "Pipeline chooses the process of each node, but the node ",
             def, detail::IsCommunication(def) ? " communicates" : " names one");
   return detail::PipelineCutter(graph, processes, options).Cut();
-}
-
-OPKIT_INLINE std::map<std::string, double> TimesOfNodes(const Plan& plan, const RunProfile& run) {
-  std::map<std::string, double> times;
-  for (const NodeTime& time : run.nodes) {
-    const OperatorDef& def = plan.graph().node(time.node);
-    if (!def.outputs().empty())
-      times[def.outputs()[0]] = static_cast<double>(time.end - time.begin);
-  }
-  return times;
 }
 
 }}  // namespace opkit

@@ -312,105 +312,55 @@ OPKIT_INLINE SimulatedStep SimulateStep(const ProcessParts& parts,
   return detail::PartsSimulation(parts, seconds_of, topology, algorithm).Run();
 }
 
-OPKIT_INLINE MeasuredTimes::MeasuredTimes(const RunProfile& profile) {
-  for (const NodeTime& node : profile.nodes)
-    seconds_[node.name] = static_cast<double>(node.end - node.begin) * 1e-9;
-}
-OPKIT_INLINE double MeasuredTimes::operator()(const OperatorDef& def) const {
-  const std::string name = StrCat(def.type(), " (", OperatorBase::NodeName(def), ")");
-  const auto found = seconds_.find(name);
-  if (found == seconds_.end())
-    Throw(ErrorCode::kNotFound, "the profile has no time of the node ", def,
-          "; measure a plan with the same nodes");
-  return found->second;
-}
-
-OPKIT_INLINE std::vector<int> CutIntoStages(const std::vector<LayerCost>& layers, int stages) {
-  if (stages < 1 || static_cast<size_t>(stages) > layers.size())
-    Throw(ErrorCode::kInvalidArgument, layers.size(), " layers cannot be cut into ", stages,
-          " stages");
-  const auto time = [](const LayerCost& layer) { return layer.forward + layer.backward; };
-  // Returns the begins of stages that take at most `most` seconds each, and of no more than those
-  // that the layers behind leave.
-  const auto cut = [&](double most) {
-    std::vector<int> begins{0};
-    double sum = 0;
-    for (size_t i = 0; i < layers.size(); ++i) {
-      const bool must = layers.size() - i + begins.size() <= detail::Index(stages);
-      if (i > 0 && (must || sum + time(layers[i]) > most)) {
-        begins.push_back(static_cast<int>(i));
-        sum = 0;
-      }
-      sum += time(layers[i]);
-    }
-    return begins;
-  };
-  double low = 0, high = 0;
-  for (const LayerCost& layer : layers) {
-    low = (std::max)(low, time(layer));
-    high += time(layer);
-  }
-  for (int i = 0; i < 60; ++i) {
-    const double middle = (low + high) / 2;
-    (cut(middle).size() <= detail::Index(stages) ? high : low) = middle;
-  }
-  return cut(high);
-}
-
-OPKIT_INLINE SimulatedStep SimulateTraining(const std::vector<LayerCost>& layers,
+OPKIT_INLINE SimulatedStep SimulateTraining(const std::vector<StageCost>& stages,
                                             const TrainingLayout& layout,
                                             const Topology& topology) {
-  for (const auto& [name, number] : {std::pair("replicas", layout.replicas),
-                                     {"stages", layout.stages},
-                                     {"micro_batches", layout.micro_batches}})
+  for (const auto& [name, number] :
+       {std::pair("replicas", layout.replicas), {"micro_batches", layout.micro_batches}})
     if (number < 1)
       Throw(ErrorCode::kInvalidArgument, "TrainingLayout::", name, " is ", number,
             ", expected 1 or more");
-  std::vector<int> begins = CutIntoStages(layers, layout.stages);
-  begins.push_back(static_cast<int>(layers.size()));
+  if (stages.empty())
+    Throw(ErrorCode::kInvalidArgument, "a pipeline of no stages, expected 1 or more");
   detail::TaskSimulation simulation;
-  const auto stages = detail::Index(layout.stages), batches = detail::Index(layout.micro_batches);
+  const size_t n = stages.size(), batches = detail::Index(layout.micro_batches);
   std::vector<detail::SimulatedProcess> processes;
-  for (size_t stage = 0; stage < stages; ++stage) processes.emplace_back(simulation);
-  const auto bytes_to_next = [&](size_t stage) {
-    return layers[detail::Index(begins[stage + 1] - 1)].output_bytes;
-  };
+  for (size_t stage = 0; stage < n; ++stage) processes.emplace_back(simulation);
   const auto link = [&](size_t stage) {
     return topology.Between(static_cast<int>(stage), static_cast<int>(stage) + 1);
   };
   const auto sum = [&](size_t stage, double LayerCost::*time) {
     double seconds = 0;
-    for (int i = begins[stage]; i < begins[stage + 1]; ++i)
-      seconds += layers[detail::Index(i)].*time;
+    for (const LayerCost& layer : stages[stage].layers) seconds += layer.*time;
     return seconds;
   };
   // By stage: the task that ends the stage's last forward pass.
-  std::vector<int> forward(stages), previous(stages, -1);
+  std::vector<int> forward(n), previous(n, -1);
   const auto after = [&](int task, int before) {
     if (before >= 0) simulation.Follow(task, before);
     return task;
   };
   for (size_t batch = 0; batch < batches; ++batch) {
     int arrived = -1;
-    for (size_t stage = 0; stage < stages; ++stage) {
+    for (size_t stage = 0; stage < n; ++stage) {
       const int task =
           simulation.AddTask(sum(stage, &LayerCost::forward), 0, {processes[stage].compute});
       after(task, arrived);
       previous[stage] = forward[stage] = after(task, previous[stage]);
-      if (stage + 1 < stages)
+      if (stage + 1 < n)
         arrived = after(detail::AddMessage(simulation, processes[stage], processes[stage + 1],
-                                           bytes_to_next(stage), link(stage)),
+                                           stages[stage].output_bytes, link(stage)),
                         task);
     }
   }
   for (size_t batch = 0; batch < batches; ++batch) {
     const bool is_last = batch + 1 == batches;
     int arrived = -1;
-    for (size_t stage = stages; stage-- > 0;) {
+    for (size_t stage = n; stage-- > 0;) {
       // The layers of the last micro-batch one by one, since their gradients are then complete.
       std::vector<int> members;
       for (int replica = 0; is_last && replica < layout.replicas; ++replica)
-        members.push_back(replica * layout.stages + static_cast<int>(stage));
+        members.push_back(replica * static_cast<int>(n) + static_cast<int>(stage));
       const LinkCost ring = topology.OfRing(members);
       std::vector<int64_t> late;  // buckets that wait for the whole backward pass
       int64_t bucket = 0;
@@ -429,14 +379,14 @@ OPKIT_INLINE SimulatedStep SimulateTraining(const std::vector<LayerCost>& layers
         after(task, arrived);
         last = after(task, last);
       }
-      for (int i = begins[stage + 1]; is_last && i-- > begins[stage];) {
-        const LayerCost& layer = layers[detail::Index(i)];
+      const std::vector<LayerCost>& layers = stages[stage].layers;
+      for (size_t i = layers.size(); is_last && i-- > 0;) {
+        const LayerCost& layer = layers[i];
         const int task = simulation.AddTask(layer.backward, 0, {processes[stage].compute});
         after(task, std::exchange(arrived, -1));
         last = after(task, last);
         bucket += layer.gradient_bytes;
-        if (layout.replicas == 1 || bucket == 0 ||
-            (bucket < layout.bucket_bytes && i > begins[stage]))
+        if (layout.replicas == 1 || bucket == 0 || (bucket < layout.bucket_bytes && i > 0))
           continue;
         if (layout.overlaps)
           reduce(bucket);
@@ -448,7 +398,7 @@ OPKIT_INLINE SimulatedStep SimulateTraining(const std::vector<LayerCost>& layers
       previous[stage] = last;
       if (stage > 0)
         arrived = after(detail::AddMessage(simulation, processes[stage], processes[stage - 1],
-                                           bytes_to_next(stage - 1), link(stage - 1)),
+                                           stages[stage - 1].output_bytes, link(stage - 1)),
                         last);
     }
   }
