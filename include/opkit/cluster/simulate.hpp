@@ -20,11 +20,12 @@ struct SimulatedStep {
   double exposed() const { return seconds - compute; }
 };
 
-// Simulates a run of a graph's parts. A process runs one node at a time, in the order of its part
-// among the nodes whose inputs are there. Beside that it sends one message at a time and receives
-// one at a time; a collective keeps both busy. Collectives of a group keep their order. Processes
-// with equal parts that exchange no messages are simulated once: 4,096 data-parallel processes take
-// as long as one. `seconds_of` gives the time of a node that does not communicate.
+// Simulates a run of a graph's parts. A process runs one node at a time, as an executor with one
+// thread does: of the nodes whose inputs are there, that whose inputs came last. Beside that it
+// sends one message at a time and receives one at a time; a collective keeps both busy. Collectives
+// of a group keep their order. Processes with equal parts that exchange no messages are simulated
+// once: 4,096 data-parallel processes take as long as one. `seconds_of` gives the time of a node
+// that does not communicate.
 //
 //   const MeasuredTimes times = TimesOfNodes(plan, ProfileOfRun(plan, Profiler::Read()));
 //   SimulateStep(

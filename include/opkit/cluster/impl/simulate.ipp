@@ -18,11 +18,16 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Tasks that wait for each other and for resources, each of which serves one task at a time: of
-// those that are ready, the task that was added first. The same tasks give the same times.
+// Tasks that wait for each other and for resources, each of which serves one task at a time. The
+// same tasks give the same times.
 class TaskSimulation {
  public:
-  int AddResource() {
+  // How a resource chooses among the tasks that are ready; of those that became ready together, it
+  // takes the one that was added first.
+  enum class Choice { kFirstReady, kLastReady };
+
+  int AddResource(Choice choice) {
+    choices_.push_back(choice);
     waiting_.emplace_back();
     is_busy_.push_back(0);
     work_.push_back(0);
@@ -31,7 +36,7 @@ class TaskSimulation {
   // Adds a task that keeps its resources for `busy` seconds and ends `latency` seconds later.
   int AddTask(double busy, double latency, std::vector<int> resources) {
     for (const int resource : resources) work_[Index(resource)] += busy;
-    tasks_.push_back({busy, latency, std::move(resources), {}, 0});
+    tasks_.push_back({busy, latency, std::move(resources), {}, 0, 0});
     return static_cast<int>(tasks_.size()) - 1;
   }
   // Lets a task begin after the end of another one.
@@ -57,6 +62,7 @@ class TaskSimulation {
       StartWhatCan(now);
       if (events_.empty()) break;
       now = events_.top().time;
+      ++moment_;
       // All that happens at one time, before the next tasks start.
       while (!events_.empty() && events_.top().time == now) {
         const Event event = events_.top();
@@ -80,6 +86,7 @@ class TaskSimulation {
     double busy, latency;
     std::vector<int> resources, next;
     int waits;
+    int64_t ready;  // the moment
   };
   struct Event {
     double time;
@@ -91,10 +98,16 @@ class TaskSimulation {
     }
   };
 
+  // Returns the place of a task among those that wait for the resource.
+  std::pair<int64_t, int> PlaceOf(int task, int resource) const {
+    const int64_t ready = tasks_[Index(task)].ready;
+    return {choices_[Index(resource)] == Choice::kFirstReady ? ready : -ready, task};
+  }
   void MakeReady(int task) {
+    tasks_[Index(task)].ready = moment_;
     if (tasks_[Index(task)].resources.empty()) free_.push_back(task);
     for (const int resource : tasks_[Index(task)].resources) {
-      waiting_[Index(resource)].insert(task);
+      waiting_[Index(resource)].insert(PlaceOf(task, resource));
       changed_.insert(resource);
     }
   }
@@ -102,7 +115,7 @@ class TaskSimulation {
     const Task& task = tasks_[Index(number)];
     for (const int resource : task.resources) {
       is_busy_[Index(resource)] = 1;
-      waiting_[Index(resource)].erase(number);
+      waiting_[Index(resource)].erase(PlaceOf(number, resource));
     }
     if (!task.resources.empty()) events_.push({now + task.busy, number, true});
     events_.push({now + task.busy + task.latency, number, false});
@@ -111,7 +124,7 @@ class TaskSimulation {
     for (const int task : std::exchange(free_, {})) Start(task, now);
     for (const int resource : std::exchange(changed_, {})) {
       if (is_busy_[Index(resource)]) continue;
-      for (const int task : waiting_[Index(resource)]) {
+      for (const auto& [place, task] : waiting_[Index(resource)]) {
         const auto& needed = tasks_[Index(task)].resources;
         if (std::any_of(needed.begin(), needed.end(), [&](int r) { return is_busy_[Index(r)]; }))
           continue;
@@ -122,20 +135,23 @@ class TaskSimulation {
   }
 
   std::vector<Task> tasks_;
-  std::vector<std::set<int>> waiting_;  // for each resource, the tasks that are ready
+  std::vector<Choice> choices_;  // by resource
+  // For each resource, the tasks that are ready, in the order in which it takes them.
+  std::vector<std::set<std::pair<int64_t, int>>> waiting_;
   std::vector<char> is_busy_;
   std::vector<double> work_;
   std::set<int> changed_;  // the resources that may start a task now
   std::vector<int> free_;  // ready tasks without resources
   std::priority_queue<Event> events_;
+  int64_t moment_ = 0;  // the number of times at which anything has happened
 };
 
 // The resources of a process.
 struct SimulatedProcess {
   explicit SimulatedProcess(TaskSimulation& simulation)
-      : compute(simulation.AddResource()),
-        send(simulation.AddResource()),
-        receive(simulation.AddResource()) {}
+      : compute(simulation.AddResource(TaskSimulation::Choice::kLastReady)),
+        send(simulation.AddResource(TaskSimulation::Choice::kFirstReady)),
+        receive(simulation.AddResource(TaskSimulation::Choice::kFirstReady)) {}
   int compute, send, receive;
 };
 inline SimulatedStep Simulate(TaskSimulation& simulation,
