@@ -23,17 +23,25 @@ inline double Median(std::vector<double> times) {
   return times[times.size() / 2];
 }
 
-// Returns the times of the nodes of a graph on one process with one thread.
+// Returns the times of the nodes of a graph on one process with one thread: medians of runs.
 inline opkit::MeasuredTimes Measure(const opkit::Graph& graph,
                                     const std::vector<opkit::NamedTensor>& inputs) {
   opkit::PlanOptions options;
   options.threads = 1;
   opkit::Executor executor(opkit::Compile(graph, options));
   executor.Run(inputs);
-  opkit::Profiler::Start();
-  executor.Run(inputs);
-  opkit::Profiler::Stop();
-  return TimesOfNodes(executor.plan(), ProfileOfRun(executor.plan(), opkit::Profiler::Read()));
+  std::map<std::string, std::vector<double>> all;
+  for (int run = 0; run < 5; ++run) {
+    opkit::Profiler::Start();
+    executor.Run(inputs);
+    opkit::Profiler::Stop();
+    const auto profile = ProfileOfRun(executor.plan(), opkit::Profiler::Read());
+    for (const auto& [output, ns] : TimesOfNodes(executor.plan(), profile))
+      all[output].push_back(ns);
+  }
+  opkit::MeasuredTimes times;
+  for (const auto& [output, ns] : all) times[output] = Median(ns);
+  return times;
 }
 
 // Runs the part of each process of a graph `runs` times; returns the seconds of a run.
