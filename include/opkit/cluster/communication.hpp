@@ -38,6 +38,9 @@ std::string_view ToString(Reduction reduction);
 struct CommunicationPlan {
   CommunicationKind kind = CommunicationKind::kBarrier;
   Reduction reduction = Reduction::kSum;
+  // The result is the sum divided by the number of processes. A communicator divides only the
+  // buffers of a device; the operator divides those of the CPU.
+  bool is_mean = false;
   // The other process of a message, or the root of a collective.
   int process = -1;
   // The processes that take part in a collective, ascending; empty: all.
@@ -75,6 +78,21 @@ class Communication : public detail::RefCounted {
   void* output = nullptr;
   Shape shape;  // of the sender's tensor, for a dynamic message
   int64_t bytes() const { return BytesOf(count, dtype); }
+
+  // A communication on a device. Its buffers are memory of the device, and are ready on `stream`, a
+  // stream of the device's own kind; null: memory of the CPU. The communicator puts the
+  // communication on the stream before Start returns. There is no Begin and no Finish: events of
+  // the stream complete at its end, and `completion`, the operator's event, fails if the
+  // communicator breaks before.
+  void* stream = nullptr;
+  detail::IntrusivePtr<EventState> completion = {};
+  // The blocks of a reduction on a device that are communicated together with the one above.
+  struct Block {
+    const void* input;
+    void* output;
+    int64_t count;
+  };
+  std::vector<Block> more = {};
 
   // The operator calls these functions.
 

@@ -28,6 +28,10 @@ class Communicator : public detail::ProcessLink {
 
   // Returns the kind of communicator: "local", "mpi", "nccl".
   virtual std::string_view backend() const = 0;
+  // Returns the device of the buffers that it takes; the CPU by default. Compile puts the nodes
+  // that communicate there. A device does its communications one after the other, so Compile also
+  // gives those of a process the order of the whole graph.
+  OPKIT_INLINE virtual Device device() const;
   // Makes a communicator of the same processes. Every process must make the same ones in the same
   // order; the call may wait for the others.
   virtual CommunicatorPtr Duplicate() = 0;
@@ -35,13 +39,15 @@ class Communicator : public detail::ProcessLink {
   // too. Throws the Error of a broken communicator.
   virtual std::vector<std::string> Exchange(const std::string& text) = 0;
 
-  // Prepares a group for its collectives; does nothing by default. Compile calls it for the groups
-  // of a plan, on all processes in the same order. The call may wait for the other members.
+  // Prepares a group for its collectives; does nothing by default. Compile calls it for all groups
+  // of a plan, on all processes in the same order, members or not. The call may wait for the other
+  // processes.
   OPKIT_INLINE virtual void MakeGroup(const std::vector<int>& group);
 
   // Starts the communication, which began its run before (Communication::Begin), and ends it by
   // Finish, on any thread and perhaps before Start returns. Throws, without calling Finish, if the
-  // communicator is broken.
+  // communicator is broken. Puts a communication on a device on its stream; throws
+  // kFailedPrecondition if it is a collective whose turn has not come.
   void Start(const detail::IntrusivePtr<Communication>& communication);
   // Breaks the communicator here and on all other processes: each pending and later communication
   // ends with kCancelled, the process that failed and `reason`. Does nothing if it is broken.
@@ -67,6 +73,12 @@ class Communicator : public detail::ProcessLink {
 
   // Marks this end as broken and ends what is pending. Returns false if it was broken before.
   bool SetBroken(const std::string& reason) noexcept;
+  // For a communicator that exchanges texts and failures by another one, `host`. Follow makes this
+  // end break whenever the host's end breaks, until Unfollow, which the destructor must call.
+  // BreakHost breaks the host here and on all other processes.
+  void Follow(Communicator& host);
+  void Unfollow(Communicator& host) noexcept;
+  static void BreakHost(Communicator& host, const std::string& reason) noexcept;
 
  private:
   // The collectives of one group wait here for their turn, by their numbers.
@@ -87,6 +99,7 @@ class Communicator : public detail::ProcessLink {
   std::vector<int> everyone_;  // the numbers of all processes, from the first Start on
   mutable std::mutex mutex_;
   std::string broken_;
+  Communicator* follower_ = nullptr;  // the communicator that breaks with this one
   std::map<std::vector<int>, Turns> turns_;
 };
 

@@ -1,6 +1,6 @@
 // The operators by which the processes of a plan communicate, in the domain "opkit.cluster": Send,
-// Recv and the collectives of MPI, with gradients. They run on the CPU; values of other devices are
-// copied there.
+// Recv and the collectives of MPI, with gradients. Their kernels run on the CPU, where plans copy
+// the values of other devices; opkit/backends/nccl has kernels for CUDA.
 #ifndef OPKIT_CLUSTER_OPERATORS_HPP_
 #define OPKIT_CLUSTER_OPERATORS_HPP_
 
@@ -67,11 +67,14 @@ void InferBlocks(InferenceContext& c) {
 }  // namespace detail
 
 // Starts the communication of its node in each run, and completes when that ends. A node without
-// a communicator is one of a single process: collectives then copy their inputs.
-class CommunicationOp final : public Operator<CPUContext> {
+// a communicator is one of a single process: collectives then copy their inputs. On a device, puts
+// the communication on the context's stream.
+template <class Context>
+class CommunicationOp : public Operator<Context> {
  public:
+  OPKIT_USE_OPERATOR_FUNCTIONS(Context);
   CommunicationOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : Operator(def, ws, config), communicator_(FindCommunicator()), plan_(MakePlan()) {
+      : Operator<Context>(def, ws, config), communicator_(FindCommunicator()), plan_(MakePlan()) {
     n_ = !communicator_        ? 1
          : plan_.group.empty() ? communicator_->processes()
                                : static_cast<int64_t>(plan_.group.size());
@@ -81,6 +84,7 @@ class CommunicationOp final : public Operator<CPUContext> {
     if (communication_) communication_->Disconnect();
   }
   bool HasAsyncPart() const override { return true; }
+  bool SupportsRecording() const override { return false; }
 
   bool RunOnDevice() override {
     if (!communication_ || communication_->is_pending()) NewCommunication();
@@ -90,6 +94,7 @@ class CommunicationOp final : public Operator<CPUContext> {
     run.output = nullptr;
     run.dtype = DType::kUndefined;
     run.count = 0;
+    run.more.clear();
     switch (plan_.kind) {
       case CommunicationKind::kSend:
         SetInput(Dense(0));
@@ -124,8 +129,17 @@ class CommunicationOp final : public Operator<CPUContext> {
       case CommunicationKind::kBarrier:
         break;
     }
-    run.Begin(IsEventDisabled() ? detail::IntrusivePtr<EventState>() : event().state(),
-              std::move(finisher_));
+    detail::IntrusivePtr<EventState> completion;
+    if (!this->IsEventDisabled()) completion = event().state();
+    if constexpr (kIsOnDevice) {
+      run.stream = context_.native_stream();
+      run.completion = std::move(completion);
+      communicator_->Start(communication_);
+      run.completion = {};
+      run.TakeBuffers();  // the operator's event keeps the memory
+      return true;
+    }
+    run.Begin(std::move(completion), std::move(finisher_));
     if (!communicator_) return RunAlone(), true;
     try {
       communicator_->Start(communication_);
@@ -137,9 +151,16 @@ class CommunicationOp final : public Operator<CPUContext> {
   }
 
  private:
+  static constexpr bool kIsOnDevice = Context::kAsynchronous;
+
   CommunicatorPtr FindCommunicator() const {
-    const auto number = def().args().Get<int64_t>("communicator", -1);
-    if (number < 0) return {};
+    const auto number = def().args().template Get<int64_t>("communicator", -1);
+    if (number < 0) {
+      if (kIsOnDevice)
+        Throw(ErrorCode::kFailedPrecondition, "the node communicates on ", ToString(device()),
+              ", and its plan was made without a communicator");
+      return {};
+    }
     CommunicatorPtr found = Communicator::Find(number);
     if (!found)
       Throw(ErrorCode::kFailedPrecondition, "the communicator ", number,
@@ -155,15 +176,16 @@ class CommunicationOp final : public Operator<CPUContext> {
     }
     const bool is_message =
         plan.kind == CommunicationKind::kSend || plan.kind == CommunicationKind::kReceive;
-    plan.process = static_cast<int>(def().args().Get<int64_t>(is_message ? "process" : "root", 0));
+    plan.process =
+        static_cast<int>(def().args().template Get<int64_t>(is_message ? "process" : "root", 0));
     for (const int64_t process : detail::GroupOf(def()))
       plan.group.push_back(static_cast<int>(process));
     std::sort(plan.group.begin(), plan.group.end());
-    plan.channel = def().args().Get<int64_t>("channel", is_message ? 0 : -1);
-    plan.collectives = def().args().Get<int64_t>("collectives", 0);
-    plan.is_dynamic = is_message && def().args().Get<int64_t>("is_dynamic", 0) != 0;
-    const auto reduction = def().args().Get<std::string>("reduction", "sum");
-    is_mean_ = reduction == "mean";
+    plan.channel = def().args().template Get<int64_t>("channel", is_message ? 0 : -1);
+    plan.collectives = def().args().template Get<int64_t>("collectives", 0);
+    plan.is_dynamic = is_message && def().args().template Get<int64_t>("is_dynamic", 0) != 0;
+    const auto reduction = def().args().template Get<std::string>("reduction", "sum");
+    plan.is_mean = reduction == "mean";
     for (const Reduction r :
          {Reduction::kSum, Reduction::kProduct, Reduction::kMax, Reduction::kMin})
       if (ToString(r) == reduction) plan.reduction = r;
@@ -182,8 +204,12 @@ class CommunicationOp final : public Operator<CPUContext> {
   }
 
   const Tensor& Dense(int i) { return DenseInput(i); }
-  DType GivenDType() const { return static_cast<DType>(def().args().Get<int64_t>("dtype", 0)); }
-  Shape GivenShape() const { return Shape(def().args().Get<std::vector<int64_t>>("shape", {})); }
+  DType GivenDType() const {
+    return static_cast<DType>(def().args().template Get<int64_t>("dtype", 0));
+  }
+  Shape GivenShape() const {
+    return Shape(def().args().template Get<std::vector<int64_t>>("shape", {}));
+  }
   DType DTypeOf(int i) const { return HasInput(i) ? Input(i).dtype() : GivenDType(); }
   Shape ShapeOf(int i) const { return HasInput(i) ? Input(i).shape() : GivenShape(); }
   // Returns the shape of input 0 with its first extent times `times`, by `by`.
@@ -210,7 +236,7 @@ class CommunicationOp final : public Operator<CPUContext> {
     communication_->dtype = y->dtype();
     communication_->count = y->numel() / blocks;
     communication_->Keep(*y);
-    if (is_mean_ && plan_.kind == CommunicationKind::kReduceScatter)
+    if (plan_.is_mean && plan_.kind == CommunicationKind::kReduceScatter)
       finisher_ = [out = y->raw_mutable_data(), dtype = y->dtype(), count = y->numel(), n = n_] {
         detail::ScaleElements(dtype, count, 1.0 / static_cast<double>(n), out);
       };
@@ -239,6 +265,14 @@ class CommunicationOp final : public Operator<CPUContext> {
     }
     run.dtype = dtype;
     run.count = count;
+    if constexpr (kIsOnDevice) {
+      for (int i = InputSize(); i-- > 0;) {
+        SetInput(Dense(i));
+        run.output = pieces_[detail::Index(i)].result;
+        if (i > 0) run.more.push_back({run.input, run.output, run.count});
+      }
+      return;
+    }
     if (InputSize() == 1) {
       SetInput(Dense(0));
     } else {
@@ -257,8 +291,8 @@ class CommunicationOp final : public Operator<CPUContext> {
     else if (has_result && InputSize() > 1)
       written = static_cast<char*>(const_cast<void*>(run.input));
     run.output = written ? written : pieces_[0].result;
-    if (!has_result || (!written && !is_mean_)) return;
-    finisher_ = [written, dtype, count, pieces = pieces_, n = n_, mean = is_mean_,
+    if (!has_result || (!written && !plan_.is_mean)) return;
+    finisher_ = [written, dtype, count, pieces = pieces_, n = n_, mean = plan_.is_mean,
                  deterministic = is_deterministic_, reduction = plan_.reduction] {
       char* from = written ? written : static_cast<char*>(pieces[0].result);
       const int64_t bytes = count * ItemSize(dtype);
@@ -295,8 +329,7 @@ class CommunicationOp final : public Operator<CPUContext> {
   }
 
   const CommunicatorPtr communicator_;
-  mutable bool is_mean_ = false;
-  const bool is_deterministic_ = def().args().Get<int64_t>("deterministic", 0) != 0;
+  const bool is_deterministic_ = this->def().args().template Get<int64_t>("deterministic", 0) != 0;
   const CommunicationPlan plan_;
   int64_t n_ = 1;
   detail::IntrusivePtr<Communication> communication_;
@@ -428,14 +461,14 @@ OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.ReduceScatter", detail::CollectiveGra
 OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.Scatter", detail::CollectiveGradient);
 OPKIT_REGISTER_GRADIENT_STR("opkit.cluster.AllToAll", detail::CollectiveGradient);
 
-OPKIT_DOMAIN_OPERATOR("opkit.cluster", Send, kNotImplemented, CommunicationOp)
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Send, kNotImplemented, CommunicationOp<CPUContext>)
     .FillUsing(&detail::DeclareMessage)
     .NumOutputs(0)
     .Input(0, "input", "the tensor to send", AllDTypes())
     .Infer([](InferenceContext&) {})
     .Doc("Sends a tensor to another process.");
 
-OPKIT_DOMAIN_OPERATOR("opkit.cluster", Recv, kNotImplemented, CommunicationOp)
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Recv, kNotImplemented, CommunicationOp<CPUContext>)
     .FillUsing(&detail::DeclareMessage)
     .FillUsing(&detail::DeclareGivenOutput)
     .NumInputs(0)
@@ -443,7 +476,7 @@ OPKIT_DOMAIN_OPERATOR("opkit.cluster", Recv, kNotImplemented, CommunicationOp)
     .Infer(detail::InferBesideRoot)
     .Doc("Receives a tensor from another process.");
 
-OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllReduce, kMaker, CommunicationOp)
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllReduce, kMaker, CommunicationOp<CPUContext>)
     .FillUsing(&detail::DeclareCollective)
     .FillUsing(&detail::DeclareReduction)
     .Arg<int64_t>("deterministic",
@@ -459,7 +492,7 @@ OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllReduce, kMaker, CommunicationOp)
     .Infer(detail::InferSame)
     .Doc("Reduces tensors over all processes of a group; each gets the results.");
 
-OPKIT_DOMAIN_OPERATOR("opkit.cluster", Reduce, kMaker, CommunicationOp)
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Reduce, kMaker, CommunicationOp<CPUContext>)
     .FillUsing(&detail::DeclareCollective)
     .FillUsing(&detail::DeclareReduction)
     .Arg<int64_t>("root", "the process that gets the result", 0)
@@ -468,7 +501,7 @@ OPKIT_DOMAIN_OPERATOR("opkit.cluster", Reduce, kMaker, CommunicationOp)
     .Infer(detail::InferSame)
     .Doc("Reduces a tensor over all processes of a group; the root gets the result.");
 
-OPKIT_DOMAIN_OPERATOR("opkit.cluster", Broadcast, kMaker, CommunicationOp)
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Broadcast, kMaker, CommunicationOp<CPUContext>)
     .FillUsing(&detail::DeclareCollective)
     .Arg<int64_t>("root", "the process that has the input", 0)
     .FillUsing(&detail::DeclareGivenOutput)
@@ -477,14 +510,14 @@ OPKIT_DOMAIN_OPERATOR("opkit.cluster", Broadcast, kMaker, CommunicationOp)
     .Infer(detail::InferSame)
     .Doc("Gives a tensor of the root to all processes of a group.");
 
-OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllGather, kMaker, CommunicationOp)
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllGather, kMaker, CommunicationOp<CPUContext>)
     .FillUsing(&detail::DeclareCollective)
     .Input(0, "input", "a tensor; its shape is the same on each process", AllDTypes())
     .Output(0, "output", "the tensors of all, along the first axis", AllDTypes())
     .Infer(detail::InferBlocks<true>)
     .Doc("Concatenates the tensors of all processes of a group; each gets the result.");
 
-OPKIT_DOMAIN_OPERATOR("opkit.cluster", Gather, kMaker, CommunicationOp)
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Gather, kMaker, CommunicationOp<CPUContext>)
     .FillUsing(&detail::DeclareCollective)
     .Arg<int64_t>("root", "the process that gets the result", 0)
     .Input(0, "input", "a tensor; its shape is the same on each process", AllDTypes())
@@ -492,7 +525,7 @@ OPKIT_DOMAIN_OPERATOR("opkit.cluster", Gather, kMaker, CommunicationOp)
     .Infer(detail::InferBlocks<true>)
     .Doc("Concatenates the tensors of all processes of a group on the root.");
 
-OPKIT_DOMAIN_OPERATOR("opkit.cluster", ReduceScatter, kMaker, CommunicationOp)
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", ReduceScatter, kMaker, CommunicationOp<CPUContext>)
     .FillUsing(&detail::DeclareCollective)
     .FillUsing(&detail::DeclareReduction)
     .Input(0, "input", "a block for each process along the first axis", NumericTypes::DTypes())
@@ -500,7 +533,7 @@ OPKIT_DOMAIN_OPERATOR("opkit.cluster", ReduceScatter, kMaker, CommunicationOp)
     .Infer(detail::InferBlocks<false>)
     .Doc("Reduces a tensor over all processes of a group; each gets one block of the result.");
 
-OPKIT_DOMAIN_OPERATOR("opkit.cluster", Scatter, kMaker, CommunicationOp)
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Scatter, kMaker, CommunicationOp<CPUContext>)
     .FillUsing(&detail::DeclareCollective)
     .Arg<int64_t>("root", "the process that has the input", 0)
     .FillUsing(&detail::DeclareGivenOutput)
@@ -509,7 +542,7 @@ OPKIT_DOMAIN_OPERATOR("opkit.cluster", Scatter, kMaker, CommunicationOp)
     .Infer(detail::InferBlocks<false>)
     .Doc("Splits a tensor of the root among the processes of a group.");
 
-OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllToAll, kMaker, CommunicationOp)
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllToAll, kMaker, CommunicationOp<CPUContext>)
     .FillUsing(&detail::DeclareCollective)
     .Input(0, "input", "a block for each process along the first axis", AllDTypes())
     .Output(0, "output", "the block of each process for this one, along the first axis",
@@ -517,7 +550,7 @@ OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllToAll, kMaker, CommunicationOp)
     .Infer(detail::InferSame)
     .Doc("Sends block i of each process to process i.");
 
-OPKIT_DOMAIN_OPERATOR("opkit.cluster", Barrier, kNone, CommunicationOp)
+OPKIT_DOMAIN_OPERATOR("opkit.cluster", Barrier, kNone, CommunicationOp<CPUContext>)
     .FillUsing(&detail::DeclareCollective)
     .NumInputs(0)
     .NumOutputs(0)

@@ -39,15 +39,17 @@ class ProcessParts {
   const Graph& graph() const { return graph_; }
   // Returns the types of its values.
   const GraphTypes& types() const { return types_; }
-  // Returns the graph of a process. `communicator` is the number that its nodes name; -1: none.
-  // Inputs and constants that the part does not read are left out, and so are the outputs that the
-  // process does not make, and nodes of all processes that this process does not need.
-  Graph Part(int process, int64_t communicator = -1) const;
+  // Returns the graph of a process. Its nodes name `communicator`, if any. If that takes buffers of
+  // a device, the nodes that communicate run there, and wait for each other by control inputs, in
+  // the order of the whole graph. Inputs and constants that the part does not read are left out,
+  // and so are the outputs that the process does not make, and nodes of all processes that this
+  // process does not need.
+  Graph Part(int process, const Communicator* communicator = nullptr) const;
   // Returns the processes that run a node, ascending. Of a collective, the root alone reads or
   // makes a value that the others do not have.
   const std::vector<int>& processes_of(int node) const { return places_[node]; }
   const std::vector<CrossingValue>& crossing() const { return crossing_; }
-  // Returns the groups of the collectives, each once.
+  // Returns the groups in which processes communicate, each once. Messages are in the group of all.
   const std::vector<std::vector<int>>& groups() const { return groups_; }
 
  private:
@@ -66,7 +68,7 @@ class ProcessParts {
   void Order();
   void FindCrossing();
   void NumberCollectives();
-  OperatorDef NodeOf(int node, int process, int64_t communicator) const;
+  OperatorDef NodeOf(int node, int process) const;
 
   const Graph graph_;
   const GraphView view_{graph_};
@@ -78,6 +80,7 @@ class ProcessParts {
   std::vector<CrossingValue> crossing_;                     // in that order
   detail::IndexedVector<std::vector<size_t>> crossing_of_;  // for each node
   detail::IndexedVector<Turn> turns_;                       // for each node
+  detail::IndexedVector<int> sender_of_;  // for each Recv of the author, its Send; -1 for others
   std::vector<std::vector<int>> groups_;
 };
 

@@ -43,6 +43,7 @@ OPKIT_INLINE CommunicatorPtr Communicator::Find(int64_t number) {
   return found == table.all.end() ? CommunicatorPtr() : CommunicatorPtr::TryShare(found->second);
 }
 
+OPKIT_INLINE Device Communicator::device() const { return {}; }
 OPKIT_INLINE void Communicator::MakeGroup(const std::vector<int>&) {}
 
 OPKIT_INLINE std::exception_ptr Communicator::BrokenError() const {
@@ -79,6 +80,15 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
   const int64_t turn = plan.channel < 0
                            ? turns.last++
                            : turns.runs[plan.channel]++ * plan.collectives + plan.channel;
+  if (communication->stream) {
+    if (turn != turns.next)
+      Throw(ErrorCode::kFailedPrecondition, communication->node(),
+            " starts before a collective that precedes it in the graph; a plan whose processes "
+            "communicate on devices runs once at a time: wait for the runs of its other executors");
+    ++turns.next;
+    lock.unlock();
+    return StartNow(communication, group);
+  }
   turns.waiting.emplace(turn, communication);
   // The collectives of a group keep their order because only one thread starts them at any time. A
   // collective that ends at once may start the next one inside this loop.
@@ -107,11 +117,13 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
 OPKIT_INLINE bool Communicator::SetBroken(const std::string& reason) noexcept {
   std::vector<detail::IntrusivePtr<Communication>> waiting;
   std::exception_ptr error;
+  CommunicatorPtr follower;
   {
     const std::lock_guard lock(mutex_);
     if (!broken_.empty()) return false;
     broken_ = reason;
     error = BrokenError();
+    if (follower_) follower = CommunicatorPtr::TryShare(follower_);
     for (auto& [group, turns] : turns_) {
       for (auto& [turn, communication] : turns.waiting) waiting.push_back(communication);
       turns.waiting.clear();
@@ -119,7 +131,22 @@ OPKIT_INLINE bool Communicator::SetBroken(const std::string& reason) noexcept {
   }
   for (const auto& communication : waiting) communication->Finish(error);
   FailPending(error);
+  if (follower) follower->SetBroken(reason);
   return true;
+}
+OPKIT_INLINE void Communicator::Follow(Communicator& host) {
+  {
+    const std::lock_guard lock(host.mutex_);
+    host.follower_ = this;
+  }
+  if (const std::string reason = host.broken(); !reason.empty()) SetBroken(reason);
+}
+OPKIT_INLINE void Communicator::Unfollow(Communicator& host) noexcept {
+  const std::lock_guard lock(host.mutex_);
+  host.follower_ = nullptr;
+}
+OPKIT_INLINE void Communicator::BreakHost(Communicator& host, const std::string& reason) noexcept {
+  if (host.SetBroken(reason)) host.TellBroken(reason);
 }
 OPKIT_INLINE void Communicator::Break(const std::string& reason) noexcept {
   const std::string text = StrCat("process ", process(), " ended the run: ", reason);

@@ -47,6 +47,7 @@ OPKIT_INLINE ProcessParts::ProcessParts(const Graph& graph, int processes)
   places_.resize(nodes);
   crossing_of_.resize(nodes);
   turns_.resize(nodes);
+  sender_of_.resize(nodes, -1);
   for (int node = 0; node < graph_.num_nodes(); ++node) Place(node);
   Order();
   FindCrossing();
@@ -131,6 +132,7 @@ OPKIT_INLINE void ProcessParts::Order() {
             ends.first < 0 ? "Send" : "Recv", " from process ", way[0],
             StrCat(" to process ", way[1], " has the channel ", way[2]));
     edges.push_back({ends.first, ends.second});
+    sender_of_[ends.second] = ends.first;
   }
   std::sort(edges.begin(), edges.end(), [](const auto& a, const auto& b) {
     return std::pair(a.to, a.from) < std::pair(b.to, b.from);
@@ -191,6 +193,9 @@ OPKIT_INLINE void ProcessParts::NumberCollectives() {
   std::map<std::vector<int>, std::vector<int>> groups;  // the collectives of each group, in order
   for (const int node : order_)
     if (detail::IsCollective(graph_.node(node))) groups[places_[node]].push_back(node);
+  const bool has_messages = !crossing_.empty() || std::any_of(graph_.nodes().begin(),
+                                                              graph_.nodes().end(), detail::IsSend);
+  if (has_messages) groups[everywhere_];
   for (const auto& [group, nodes] : groups) {
     groups_.push_back(group);
     for (size_t i = 0; i < nodes.size(); ++i)
@@ -198,10 +203,8 @@ OPKIT_INLINE void ProcessParts::NumberCollectives() {
   }
 }
 
-OPKIT_INLINE OperatorDef ProcessParts::NodeOf(int node, int process, int64_t communicator) const {
+OPKIT_INLINE OperatorDef ProcessParts::NodeOf(int node, int process) const {
   OperatorDef def = graph_.node(node);
-  if (!detail::IsCommunication(def)) return def;
-  def.Arg("communicator", communicator);
   if (!detail::IsCollective(def)) return def;
   def.Arg("channel", turns_[node].channel).Arg("collectives", turns_[node].collectives);
   if (process == detail::RootOf(def)) return def;
@@ -219,13 +222,32 @@ OPKIT_INLINE OperatorDef ProcessParts::NodeOf(int node, int process, int64_t com
   return def;
 }
 
-OPKIT_INLINE Graph ProcessParts::Part(int process, int64_t communicator) const {
+OPKIT_INLINE Graph ProcessParts::Part(int process, const Communicator* communicator) const {
   if (process < 0 || process >= processes_)
     Throw(ErrorCode::kOutOfRange, "there is no process ", process, ": the graph has ", processes_);
   std::vector<OperatorDef> nodes;
-  const auto add = [&](OperatorDef def) { nodes.push_back(std::move(def)); };
+  const bool is_on_device = communicator && communicator->device() != Device{};
+  std::string last;  // the last node that communicates on the device
+  const auto add = [&](OperatorDef def) {
+    if (detail::IsCommunication(def)) {
+      def.Arg("communicator", communicator ? communicator->number() : -1);
+      if (is_on_device) {
+        def.Device(communicator->device());
+        if (def.name().empty()) def.Name(StrCat("communication ", nodes.size()));
+        if (!last.empty()) def.ControlInput(last);
+        last = def.name();
+      }
+    }
+    nodes.push_back(std::move(def));
+  };
+  const auto add_node = [&](int node) {
+    if (detail::Contains(places_[node], process)) add(NodeOf(node, process));
+  };
   for (const int node : order_) {
-    if (detail::Contains(places_[node], process)) add(NodeOf(node, process, communicator));
+    // On devices a message keeps its sender busy until it is received. So both nodes of a message
+    // have the place of the Recv in the order.
+    if (is_on_device && sender_of_[node] >= 0) add_node(sender_of_[node]);
+    if (!is_on_device || !detail::IsSend(graph_.node(node))) add_node(node);
     for (const size_t i : crossing_of_[node]) {
       const CrossingValue& value = crossing_[i];
       const bool sends = value.from == process;
@@ -239,7 +261,7 @@ OPKIT_INLINE Graph ProcessParts::Part(int process, int64_t communicator) const {
       else
         def.Output(value.value);
       def.Arg("process", int64_t{sends ? value.to : value.from}).Arg("channel", value.channel);
-      def.Arg("communicator", communicator).Arg("is_dynamic", int64_t{!is_known});
+      def.Arg("is_dynamic", int64_t{!is_known});
       if (!sends && value.info.dtype != DType::kUndefined)
         def.Arg("dtype", static_cast<int64_t>(value.info.dtype));
       if (!sends && is_known) {
@@ -374,9 +396,8 @@ inline Graph PartOfProcess(const Graph& graph, PlanOptions& plan_options) {
   if (refused) std::rethrow_exception(refused);
   options.communicator = own;
   const ProcessParts& parts = *made;
-  for (const std::vector<int>& group : parts.groups())
-    if (Contains(group, process)) own->MakeGroup(group);
-  return parts.Part(process, own->number());
+  for (const std::vector<int>& group : parts.groups()) own->MakeGroup(group);
+  return parts.Part(process, own.get());
 }
 OPKIT_IMAGE_LOCAL inline const bool kFillsProcessPart = g_process_part.Fill(&PartOfProcess);
 

@@ -58,7 +58,7 @@ OPKIT_INLINE void MpiCommunicator::FailPending(const std::exception_ptr& error) 
   link_->progress().Wake();
 }
 OPKIT_INLINE void MpiCommunicator::MakeGroup(const std::vector<int>& group) {
-  static_cast<void>(link_->CommOf(group));
+  if (Contains(group, process())) static_cast<void>(link_->CommOf(group));
 }
 
 OPKIT_INLINE void MpiCommunicator::Await(std::vector<MPI_Request> requests,
