@@ -1,6 +1,6 @@
 # find_package(opkit [COMPONENTS eigen …]) defines opkit::opkit and opkit::header_only. It defines
-# opkit::ops, opkit::eigen, opkit::onnx, opkit::json, opkit::host, opkit::cuda and opkit::cuda_ops if they
-# are installed and their requirements are found.
+# opkit::ops, opkit::eigen, opkit::onnx, opkit::json, opkit::host, opkit::cluster, opkit::mpi, opkit::nccl,
+# opkit::cuda and opkit::cuda_ops if they are installed and their requirements are found.
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 include(${CMAKE_CURRENT_LIST_DIR}/opkitTargets.cmake)
@@ -12,9 +12,11 @@ set(opkit_cuda_FOUND ${CUDAToolkit_FOUND})
 set(opkit_cuda_ops_WHY_NOT "opkit was installed without it, and -DOPKIT_CUDA_OPS=ON adds it")
 file(GLOB opkit_libraries ${CMAKE_CURRENT_LIST_DIR}/libraries/*.cmake)
 list(FILTER opkit_libraries EXCLUDE REGEX "/targets-[^/]*$")
+list(APPEND CMAKE_MODULE_PATH ${CMAKE_CURRENT_LIST_DIR})  # FindNCCL.cmake
 foreach(opkit_library IN LISTS opkit_libraries)
   include(${opkit_library})
 endforeach()
+list(POP_BACK CMAKE_MODULE_PATH)
 set(opkit_missing "")
 foreach(opkit_component IN LISTS opkit_FIND_COMPONENTS)
   if(opkit_FIND_REQUIRED_${opkit_component} AND NOT opkit_${opkit_component}_FOUND)

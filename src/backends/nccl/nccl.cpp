@@ -1,0 +1,3 @@
+// The communicator on NCCL and its kernels.
+#include "opkit/backends/nccl/impl/communicator.ipp"
+#include "opkit/backends/nccl/operators.hpp"
