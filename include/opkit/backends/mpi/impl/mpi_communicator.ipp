@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "opkit/backends/mpi/mpi_communicator.hpp"
+#include "opkit/base/algorithm.hpp"
 #include "opkit/base/error.hpp"
 #include "opkit/base/index.hpp"
 #include "opkit/base/platform.hpp"
