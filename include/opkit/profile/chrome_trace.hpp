@@ -17,6 +17,26 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // cannot be written.
 void SaveChromeTrace(const Profile& profile, const std::string& path);
 
+// A process of a trace of several. All profiles count time from the same moment.
+struct TraceProcess {
+  std::string name;
+  const Profile* profile = nullptr;
+};
+// An arrow from a slice of one process to a slice of another.
+struct TraceArrow {
+  struct End {
+    size_t process = 0;  // index of the TraceProcess
+    int thread = 0;      // index in Profile::threads
+    int64_t time = 0;    // inside the slice
+  };
+  std::string name;
+  End from, to;
+};
+// Writes several profiles as one Chrome trace, with a track for each process. The ids of their
+// invocations must differ.
+void SaveChromeTrace(const std::vector<TraceProcess>& processes,
+                     const std::vector<TraceArrow>& arrows, const std::string& path);
+
 }}  // namespace opkit
 
 #ifdef OPKIT_DEFINITIONS

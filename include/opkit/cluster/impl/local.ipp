@@ -13,6 +13,7 @@
 #include "opkit/base/algorithm.hpp"
 #include "opkit/base/error.hpp"
 #include "opkit/base/index.hpp"
+#include "opkit/base/platform.hpp"
 #include "opkit/cluster/local.hpp"
 #include "opkit/cluster/reduce.hpp"
 
@@ -560,6 +561,8 @@ OPKIT_INLINE void LocalCluster::Run(FunctionRef<void(const CommunicatorPtr&)> bo
   };
   for (const CommunicatorPtr& communicator : communicators_)
     threads.emplace_back([&, communicator] {
+      // By this name GatherProfiles finds the process's spans.
+      detail::SetCurrentThreadName(StrCat("process ", communicator->process()).c_str());
       try {
         body(communicator);
       } catch (...) {

@@ -13,25 +13,60 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Writes the events of one profile to a file, in blocks of about kBlock bytes.
+// The text of a trace's file, which goes there in blocks of about kBlock bytes.
+class ChromeTraceFile {
+ public:
+  explicit ChromeTraceFile(const std::string& path) : file_(path) {}
+  void Begin(int64_t dropped) {
+    json.BeginObject().Member("displayTimeUnit", "ns");
+    json.Key("distributedInfo").BeginObject().Member("rank", 0).EndObject();
+    json.Key("otherData").BeginObject().Member("dropped", dropped).EndObject();
+    json.Key("traceEvents").BeginArray();
+  }
+  // Writes a full block.
+  void Flush() {
+    if (out_.size() <= kBlock) return;
+    file_.Write(out_);
+    out_.clear();
+  }
+  void End() {
+    json.NewLine().EndArray().EndObject();
+    file_.Write(out_ + '\n');
+    file_.Commit();
+  }
+
+ private:
+  static constexpr size_t kBlock = 1 << 20;
+
+  OutputFile file_;
+  std::string out_;
+
+ public:
+  JsonWriter json{out_, JsonWriter::kCompact};
+};
+
+// Writes the events of one profile.
 class ChromeTrace final : TraceVisitor {
  public:
-  ChromeTrace(const Profile& profile, OutputFile& file)
-      : TraceVisitor(profile), file_(file), pid_(getpid()) {}
+  ChromeTrace(const Profile& profile, ChromeTraceFile& file, int64_t pid)
+      : TraceVisitor(profile), file_(file), pid_(pid) {}
 
-  void Write() {
-    json_.BeginObject().Member("displayTimeUnit", "ns");
-    json_.Key("distributedInfo").BeginObject().Member("rank", 0).EndObject();
-    json_.Key("otherData").BeginObject().Member("dropped", profile_.dropped).EndObject();
-    json_.Key("traceEvents").BeginArray();
-    WriteName("process_name", -1, program_invocation_short_name);
+  void Write(std::string_view process) {
+    WriteName("process_name", -1, process);
     for (size_t i = 0; i < profile_.threads.size(); ++i)
       WriteName("thread_name", static_cast<int>(i), profile_.threads[i].name);
     VisitSpans();
     VisitCounters();
     VisitMarkers();
-    json_.NewLine().EndArray().EndObject();
-    file_.Write(out_ + '\n');
+  }
+  // Writes the begin ("s") or the end ("f") of an arrow.
+  void WriteArrow(const char* phase, const std::string& name, size_t number,
+                  const TraceArrow::End& end) {
+    Begin(phase, Quoted(name), end.time);
+    Thread(end.thread);
+    json_.Member("cat", "communication").Member("id", number);
+    if (phase[0] == 'f') json_.Member("bp", "e");  // ends at the slice around the time
+    json_.EndObject();
   }
 
  private:
@@ -110,10 +145,7 @@ class ChromeTrace final : TraceVisitor {
   }
   // Begins an event; `name` is in quotes.
   void Begin(const char* phase, std::string_view name, int64_t time) {
-    if (out_.size() > kBlock) {
-      file_.Write(out_);
-      out_.clear();
-    }
+    file_.Flush();
     json_.NewLine().BeginObject().Member("ph", phase).Key("name").Item() += name;
     Time("ts", time);
     json_.Member("pid", pid_);
@@ -134,21 +166,37 @@ class ChromeTrace final : TraceVisitor {
     return quoted;
   }
 
-  static constexpr size_t kBlock = 1 << 20;
-
-  OutputFile& file_;
+  ChromeTraceFile& file_;
   const int64_t pid_;
-  std::string out_;
-  JsonWriter json_{out_, JsonWriter::kCompact};
+  JsonWriter& json_ = file_.json;
   std::vector<std::string> quoted_;  // by number of the name
 };
 
 }  // namespace detail
 
 OPKIT_INLINE void SaveChromeTrace(const Profile& profile, const std::string& path) {
-  detail::OutputFile file(path);
-  detail::ChromeTrace(profile, file).Write();
-  file.Commit();
+  detail::ChromeTraceFile file(path);
+  file.Begin(profile.dropped);
+  detail::ChromeTrace(profile, file, getpid()).Write(program_invocation_short_name);
+  file.End();
+}
+
+OPKIT_INLINE void SaveChromeTrace(const std::vector<TraceProcess>& processes,
+                                  const std::vector<TraceArrow>& arrows, const std::string& path) {
+  int64_t dropped = 0;
+  for (const TraceProcess& process : processes) dropped += process.profile->dropped;
+  detail::ChromeTraceFile file(path);
+  file.Begin(dropped);
+  const auto trace = [&](size_t process) {
+    return detail::ChromeTrace(*processes[process].profile, file, static_cast<int64_t>(process));
+  };
+  for (size_t process = 0; process < processes.size(); ++process)
+    trace(process).Write(processes[process].name);
+  for (size_t i = 0; i < arrows.size(); ++i) {
+    trace(arrows[i].from.process).WriteArrow("s", arrows[i].name, i, arrows[i].from);
+    trace(arrows[i].to.process).WriteArrow("f", arrows[i].name, i, arrows[i].to);
+  }
+  file.End();
 }
 
 }}  // namespace opkit

@@ -1,0 +1,69 @@
+// One trace of all processes: their clocks are aligned, their profiles gathered on process 0, and
+// arrows lead from each Send to its Recv.
+#ifndef OPKIT_CLUSTER_CLUSTER_TRACE_HPP_
+#define OPKIT_CLUSTER_CLUSTER_TRACE_HPP_
+
+#include <string>
+#include <vector>
+
+#include "opkit/base/function_ref.hpp"
+#include "opkit/cluster/communicator.hpp"
+#include "opkit/profile/profiler.hpp"
+
+namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+// The clock of a process against that of process 0, in ns.
+struct ClockOffset {
+  int64_t offset = 0;  // the clock of the process minus the clock of process 0
+  int64_t error = 0;   // the offset is at most so much higher or lower
+};
+
+// Measures the clocks of all processes, which must call it together. Process 0 sends a message to
+// each other process, which answers with its time; the fastest of `rounds` answers counts, and half
+// of its time is the error (Cristian 1989). Each process gets the offsets of all. `now` is the
+// process's clock.
+std::vector<ClockOffset> MeasureClocks(Communicator& communicator, FunctionRef<int64_t()> now,
+                                       int rounds = 32);
+
+// Measures the clocks and marks the result in the profile, for GatherProfiles. All processes call
+// it in a session of their profilers. The clocks of machines drift by some microseconds in a
+// second: call it near the runs that matter.
+std::vector<ClockOffset> AlignClocks(Communicator& communicator);
+
+// Returns, on process 0, the profiles of all processes with times by the clock of process 0, from
+// the begin of the first session on, and nothing on the others. All processes call it together. In
+// a LocalCluster each process gets the spans of its own part. Keeps threads, spans, counters and
+// markers. Throws kFailedPrecondition for a profile without AlignClocks, on all processes.
+//
+//   Profiler::Start();
+//   AlignClocks(*communicator);
+//   executor.Run();
+//   Profiler::Stop();
+//   const auto profiles = GatherProfiles(*communicator, Profiler::Read());
+//   if (communicator->process() == 0) SaveClusterTrace(profiles, "trace.json");
+std::vector<Profile> GatherProfiles(Communicator& communicator, const Profile& profile);
+
+// A message in gathered profiles.
+struct MessageTime {
+  std::string value;
+  int from = 0, to = 0;  // processes
+  const ProfileSpan* send = nullptr;
+  const ProfileSpan* receive = nullptr;  // in the profiles
+  // Returns how long the receiver waited until the sender had begun to send, in ns.
+  int64_t wait() const { return send->begin > receive->begin ? send->begin - receive->begin : 0; }
+};
+// Returns the messages between processes, by sender and time. The n-th run of a Send belongs to the
+// n-th run of its Recv.
+std::vector<MessageTime> MessagesOf(const std::vector<Profile>& profiles);
+
+// Writes a Chrome trace with a track for each process, and an arrow for each message. Throws kIo if
+// the file cannot be written.
+void SaveClusterTrace(const std::vector<Profile>& profiles, const std::string& path);
+
+}}  // namespace opkit
+
+#ifdef OPKIT_DEFINITIONS
+#include "opkit/cluster/impl/cluster_trace.ipp"
+#endif
+
+#endif  // OPKIT_CLUSTER_CLUSTER_TRACE_HPP_

@@ -1,0 +1,95 @@
+// One trace of all processes: clocks with made-up offsets, gathered profiles, and messages.
+#include "opkit/cluster/cluster_trace.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+
+#include "opkit/cluster/local.hpp"
+#include "opkit/graph.hpp"
+#include "support/error_of.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/watchdog.hpp"
+
+namespace cluster_trace_test { namespace {
+
+using namespace opkit;
+
+TEST_CASE("offsets of made-up clocks are found within the error") {
+  const Watchdog watchdog;
+  // Each reading takes 1,000 ns of the common time; the clocks of the processes differ from it.
+  std::atomic<int64_t> common = 0;
+  const int64_t offsets[] = {5'000'000, -7'000'000'000, 123'456'789};
+  LocalCluster cluster(3);
+  cluster.Run([&](const CommunicatorPtr& communicator) {
+    const int64_t own = offsets[communicator->process()];
+    const auto found = MeasureClocks(*communicator, [&] { return (common += 1000) + own; });
+    REQUIRE(found.size() == 3);
+    CHECK(found[0].offset == 0);
+    CHECK(found[0].error == 0);
+    for (size_t p = 1; p < 3; ++p) {
+      CHECK(found[p].error == 1001);  // begin, there and end are 1,000 ns apart
+      CHECK(found[p].offset == offsets[p] - offsets[0]);
+    }
+  });
+}
+
+TEST_CASE("the profiles of all processes come to process 0, with an arrow for each message") {
+  const Watchdog watchdog;
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2});
+  graph.AddNode(OperatorDef("Neg", {"x"}, {"a"}).Process(0));
+  graph.AddNode(OperatorDef("Exp", {"a"}, {"b"}).Process(1));
+  graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"x"}, {"s"}));
+  graph.AddOutput("b").AddOutput("s");
+  const TemporaryFolder folder;
+  constexpr int kRuns = 3;
+  Profiler::Start();
+  LocalCluster cluster(2);
+  std::vector<Profile> profiles;
+  cluster.Run([&](const CommunicatorPtr& communicator) {
+    PlanOptions options;
+    options.cluster.communicator = communicator;
+    Executor exec(Compile(graph, options));
+    CHECK(ErrorOf([&] { GatherProfiles(*communicator, Profiler::Read()); }).code() ==
+          ErrorCode::kFailedPrecondition);
+    AlignClocks(*communicator);
+    for (int run = 0; run < kRuns; ++run) exec.Run({{"x", Tensor::From<float>({2}, {1, 2})}});
+    communicator->Exchange("all have run");
+    auto gathered = GatherProfiles(*communicator, Profiler::Read());
+    CHECK(gathered.size() == (communicator->process() == 0 ? 2u : 0u));
+    if (communicator->process() == 0) profiles = std::move(gathered);
+  });
+  Profiler::Stop();
+  REQUIRE(profiles.size() == 2);
+  const auto count = [](const Profile& profile, const char* name) {
+    return std::count_if(profile.spans.begin(), profile.spans.end(), [&](const ProfileSpan& span) {
+      return !span.adopted && InternedName(span.name) == name;
+    });
+  };
+  CHECK(count(profiles[0], "Neg") == kRuns);
+  CHECK(count(profiles[1], "Neg") == 0);
+  CHECK(count(profiles[0], "Exp") == 0);
+  CHECK(count(profiles[1], "Exp") == kRuns);
+  for (const Profile& profile : profiles) CHECK(count(profile, "opkit.cluster.AllReduce") == kRuns);
+  const auto messages = MessagesOf(profiles);
+  REQUIRE(messages.size() == kRuns);
+  for (const MessageTime& message : messages) {
+    CHECK(message.value == "a");
+    CHECK(message.from == 0);
+    CHECK(message.to == 1);
+    CHECK(message.send->id != message.receive->id);
+    // Both count from the same moment: a message does not arrive before it is sent.
+    CHECK(std::max(message.receive->end, message.receive->completed) >= message.send->begin);
+    CHECK(message.wait() == std::max<int64_t>(0, message.send->begin - message.receive->begin));
+  }
+  SaveClusterTrace(profiles, folder / "trace.json");
+  const std::string trace = ReadFile(folder / "trace.json");
+  CHECK(Contains(trace, R"("name":"process 0")"));
+  CHECK(Contains(trace, R"("name":"process 1")"));
+  CHECK(Count(trace, R"("ph":"s","name":"a")") == kRuns);
+  CHECK(Count(trace, R"("ph":"f","name":"a")") == kRuns);
+}
+
+}  // namespace
+}  // namespace cluster_trace_test
