@@ -10,7 +10,6 @@
 #include "opkit/cluster/impl/micro_batches.ipp"
 #include "opkit/cluster/impl/pipeline.ipp"
 #include "opkit/cluster/impl/process_parts.ipp"
-#include "opkit/cluster/impl/reduce.ipp"
 #include "opkit/cluster/impl/simulate.ipp"
 #include "opkit/cluster/impl/topology.ipp"
 #include "opkit/cluster/operators.hpp"

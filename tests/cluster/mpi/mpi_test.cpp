@@ -174,6 +174,46 @@ TEST_CASE("a value whose shape is known only in a run crosses with its shape") {
   }
 }
 
+TEST_CASE("large blocks of two processes are reduced in segments, also several under way") {
+  const std::vector<int64_t> group = {0, Job()->processes() - 1};
+  const bool is_member = Job()->process() == group[0] || Job()->process() == group[1];
+  for (const DType dtype : {DType::kInt8, DType::kFloat16, DType::kFloat32})
+    for (const int64_t count : {int64_t{40'001}, int64_t{700'003}}) {
+      CAPTURE(ToString(dtype));
+      CAPTURE(count);
+      Graph graph;  // two inputs are reduced in place
+      graph.AddInput("x", dtype, {count}).AddInput("z", dtype, {count});
+      for (const char* i : {"0", "1", "2"}) {
+        graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"x", "z"},
+                                  {StrCat("a", i), StrCat("b", i)}, {{"group", group}}));
+        graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"z"}, {StrCat("c", i)},
+                                  {{"group", group}, {"reduction", "max"}}));
+      }
+      graph.AddOutput("a0").AddOutput("b2").AddOutput("c1");
+      Executor exec(Compile(graph, With(Job())));
+      std::vector<Tensor> mpi;
+      for (int run = 0; run < 2 && is_member; ++run) {
+        const auto out = exec.Run({{"x", Numbers(dtype, Job()->process(), count)},
+                                   {"z", Numbers(dtype, Job()->process() + 1, count)}});
+        mpi = {out.Get("a0"), out.Get("b2"), out.Get("c1")};
+      }
+      if (!is_member) continue;
+      const Tensor x[] = {Numbers(dtype, static_cast<int>(group[0]), count),
+                          Numbers(dtype, static_cast<int>(group[1]), count)};
+      const Tensor z[] = {Numbers(dtype, static_cast<int>(group[0]) + 1, count),
+                          Numbers(dtype, static_cast<int>(group[1]) + 1, count)};
+      const auto reduced = [&](Reduction reduction, const Tensor& a, const Tensor& b) {
+        Tensor result(a.shape(), dtype);
+        std::memcpy(result.raw_mutable_data(), a.raw_data(), static_cast<size_t>(a.nbytes()));
+        opkit::detail::ReduceInto(reduction, dtype, count, b.raw_data(), result.raw_mutable_data());
+        return result;
+      };
+      CHECK(SameBytes(mpi[0], reduced(Reduction::kSum, x[0], x[1])));
+      CHECK(SameBytes(mpi[1], reduced(Reduction::kSum, z[0], z[1])));
+      CHECK(SameBytes(mpi[2], reduced(Reduction::kMax, z[0], z[1])));
+    }
+}
+
 TEST_CASE("large tensors cross and are reduced") {
   constexpr int64_t kCount = 3'000'000;
   Graph graph;

@@ -15,7 +15,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 // How long the thread that starts work tests it before it hands it to the thread of MpiProgress. A
 // hand-over costs the wake-up of two threads.
-inline constexpr int64_t kMpiTestedNs = 30'000;
+inline constexpr int64_t kMpiTestedNs = 100'000;
 
 inline bool TestMpiBriefly(MpiWork& work) {
   for (const int64_t end_ns = MonotonicNs() + kMpiTestedNs;;) {

@@ -76,9 +76,7 @@ OPKIT_INLINE void MpiProgress::Abandon(MpiWork work, const std::exception_ptr& e
     buffers->tensors = work.communication->TakeBuffers();
     buffers->more = std::move(work.memory);
     work.memory = std::move(buffers);
-    if (work.communication->plan().kind == CommunicationKind::kReceive)
-      for (MPI_Request& request : work.requests)
-        if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+    work.Cancel();
   }
   work.Finish(error);
   work.communication = {};

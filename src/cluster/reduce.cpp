@@ -1,0 +1,2 @@
+// Reductions of blocks of elements.
+#include "opkit/cluster/impl/reduce.ipp"
