@@ -45,8 +45,10 @@ inline Graph Plainly(Graph graph) {
 }
 
 // Runs the graph twice on `x` with this many threads; returns the first output of the second run.
-inline Tensor RunGraph(const Graph& graph, const Tensor& x, int threads = 1) {
-  Executor executor(Compile(graph, {.threads = threads, .memory = {.verify = true}}));
+inline Tensor RunGraph(const Graph& graph, const Tensor& x, int threads = 1,
+                       const PassList* passes = nullptr) {
+  Executor executor(
+      Compile(graph, {.threads = threads, .passes = passes, .memory = {.verify = true}}));
   executor.Run({{graph.inputs()[0].name, x}});
   return executor.Run({{graph.inputs()[0].name, x}}).Get(graph.outputs()[0]);
 }
