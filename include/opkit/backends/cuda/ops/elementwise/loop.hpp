@@ -179,7 +179,8 @@ void IssueLoop(CUDAContext& context, Loop loop, const ElementwiseWork& work,
   loop.size = static_cast<uint32_t>(index.size);
   loop.is_aligned = is_aligned(work.y, work.y_item);
   loop.in_rows = index.axes <= 1 || index.extents[last] % Loop::kCount == 0;
-  for (int i = 0; i < work.inputs; ++i) {
+  // The second condition is always true, but without it g++ -O3 warns of writes past the array.
+  for (int i = 0; i < work.inputs && i < static_cast<int>(std::size(loop.x)); ++i) {
     const bool is_repeated = last < 0 || index.strides[i][last] == 0;
     loop.x[i] = {work.x[i], is_repeated, !is_repeated && is_aligned(work.x[i], work.x_items[i])};
   }
