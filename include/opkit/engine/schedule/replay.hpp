@@ -37,7 +37,7 @@ decltype(auto) BodyOnThread(Body& body) {
   if constexpr (requires { body.OnThread(); })
     return body.OnThread();
   else if constexpr (std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>)
-    return static_cast<const Body>(body);
+    return std::add_const_t<Body>(body);  // nvcc warns about a const that is written in a cast
   else
     return (body);
 }
