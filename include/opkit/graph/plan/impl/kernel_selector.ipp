@@ -518,7 +518,11 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   for (int i = 0; i < (rating.best < 0 ? count : rating.best); ++i)
     passed_over +=
         StrCat("\n  backend ", rating.candidates[i].candidate.name(), ": ", rating.WhyNot(i));
-  if (rating.best < 0) ThrowNoKernel(view_.graph().node(node), passed_over);
+  if (rating.best < 0) {
+    OperatorDef def = view_.graph().node(node);
+    if (Chooses(def)) def.Device(options_.devices->front());
+    ThrowNoKernel(def, passed_over);
+  }
   KernelCandidate& best = rating.candidates[rating.best].candidate;
   const Device device = rating.candidates[rating.best].device;
   choice.kernel = best.kernel;
