@@ -25,7 +25,8 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 #ifdef OPKIT_DEVICE_COMPILER
   static_assert(!__nv_is_extended_device_lambda_closure_type(F),
                 "ParallelFor: this lambda is for the device only and would do nothing on a host "
-                "context; compile CPU kernels in a .cc file");
+                "context; compile the CPU kernel in a .cc file, or pass a struct with an "
+                "OPKIT_HOST_DEVICE call operator");
 #endif
   if constexpr (!Context::kAsynchronous)
     ParallelFor(n, f, grain);

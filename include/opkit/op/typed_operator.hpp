@@ -237,12 +237,6 @@ class TypedOp {
       static_assert(kVersions,
                     "OPKIT_OP(…).Kernel<Context, T…>: the function has no version for this context "
                     "and these element types");
-#ifdef OPKIT_DEVICE_COMPILER
-      static_assert(
-          !detail::HostContext<Context>,
-          "OPKIT_OP(…).Kernel<CPUContext>() under a device compiler would compute nothing: "
-          "compile CPU kernels in a .cc file, the device's kernels in a file of their own");
-#endif
       if constexpr (kVersions) {
         detail::MakeTyped make = nullptr;
         if constexpr (!std::is_same_v<Context, CPUContext>) {

@@ -74,7 +74,7 @@ void LaunchLoop(int device, cudaStream_t stream, int64_t n, F f) {
 //   ParallelFor(context_, n, [=] OPKIT_DEVICE (int64_t i) { y[i] = scale * x[i]; });
 //
 // In a .cu file the same lambda on a host context is a compile error, because it would compute
-// nothing: compile CPU kernels in a .cc file.
+// nothing. A struct with an OPKIT_HOST_DEVICE call operator runs on both.
 template <class F>
 void ParallelFor(CUDAContext& context, int64_t n, F f, int64_t /*grain*/ = kAutoGrain) {
   detail::LaunchLoop(context.device().index, context.cuda_stream(), n, f);
