@@ -12,7 +12,8 @@ function(opkit_add_operator_library name type)
   add_library(${name} ${type} ${ARGN})
   target_link_libraries(${name} PUBLIC opkit::opkit)
   if(type STREQUAL "MODULE")
-    target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>
+      $<$<AND:$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>,$<CXX_COMPILER_ID:GNU>>:-Xcompiler=-fno-gnu-unique>)
     # The library uses its own runtime, even if the program exports the same symbols.
     if(NOT APPLE)
       target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL)
