@@ -10,7 +10,8 @@ Its #include lines stand before all of the unit's code.
 The commands of a fence under `<!-- run -->` run in a copy of the needed folders and must exit with 0.
 They compile at -O0 to save time. Commands that compile the runtime in a unit of its own run first. The
 first header-only program compiles by its own line. The others would compile the same runtime again:
-they link such a unit of the same folder of headers, if there is one.
+they link such a unit of the same folder of headers, if there is one. Commands with nvcc run where this
+machine has it.
 """
 import os
 import pathlib
@@ -31,8 +32,10 @@ library_unit = ["#include <opkit/op.hpp>", "#include <algorithm>", "#include <th
 include = re.compile(r"^#include .*$", re.M)
 fence = re.compile(r"(?:<!-- ([^\n]+?) -->\n)?```(\w*)\n(.*?)```", re.S)
 header_only = re.compile(
-    r"^g\+\+ (?!.*(?: -c | -shared | -DOPKIT_COMPILED )).* -I(\S+) \S+\.cpp(?= -o )", re.M)
+    r"^(?:g\+\+|nvcc) (?!.*(?: -c | -shared | -DOPKIT_COMPILED )).* -I(\S+) \S+\.(?:cpp|cu)(?= -o )", re.M)
 runs = []
+if "CUDACXX" in os.environ:  # the nvcc that ./dev has found
+    os.environ["PATH"] += os.pathsep + str(pathlib.Path(os.environ["CUDACXX"]).parent)
 
 
 def anchors(target):
@@ -53,7 +56,8 @@ for page in pages:
             continue
         checked += 1
         if what == "run":
-            runs.append((name, code))
+            if not code.startswith("nvcc ") or shutil.which("nvcc"):
+                runs.append((name, code))
         elif what.startswith("compile: "):
             into = library_unit if what.endswith("library") else unit
             number = len(into)

@@ -13,20 +13,33 @@ using namespace opkit;
 
 namespace {
 
+// A table with a column for each backend and a row for each first letter.
 std::string Listed() {
-  std::string out;
   size_t standard = 0;
-  std::set<std::string> on_cuda;
+  std::set<std::string> on_cuda, backends;
+  std::map<char, std::map<std::string, std::string>> rows;
   for (const auto& [backend, operators] : OperatorsByBackend()) {
     if (backend.IsReference()) standard = operators.size();
     if (backend.device != DeviceType::kCUDA) continue;
-    std::string names;
-    for (const std::string& name : operators) names += (names.empty() ? "" : ", ") + name;
-    out += StrCat("| ", backend.name, " | ", names, " |\n");
+    backends.insert(backend.name);
+    for (const std::string& name : operators) {
+      std::string& cell = rows[name[0]][backend.name];
+      cell += (cell.empty() ? "" : ", ") + name;
+    }
     on_cuda.insert(operators.begin(), operators.end());
   }
-  return StrCat("Of ", standard, " operators, ", on_cuda.size(),
-                " have a kernel:\n\n| backend | operators |\n| --- | --- |\n", out);
+  std::string names = "|", line = "|", table;
+  for (const std::string& backend : backends) {
+    names += StrCat(" ", backend, " |");
+    line += " --- |";
+  }
+  for (auto& [letter, cells] : rows) {
+    table += "|";
+    for (const std::string& backend : backends) table += StrCat(" ", cells[backend], " |");
+    table += "\n";
+  }
+  return StrCat("Of ", standard, " operators, ", on_cuda.size(), " have a kernel:\n\n", names, "\n",
+                line, "\n", table);
 }
 
 }  // namespace

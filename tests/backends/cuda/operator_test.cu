@@ -9,33 +9,39 @@ __global__ void ScaleKernel(const float* x, float* y, int64_t n, float scale) {
   if (i < n) y[i] = scale * x[i];
 }
 
-template <class Context>
-class ScaleOp final : public opkit::Operator<Context> {
+class ScaleOp final : public Operator<CUDAContext> {
  public:
-  USE_OPERATOR_FUNCTIONS(Context);
+  USE_OPERATOR_FUNCTIONS(CUDAContext);
   ScaleOp(const OperatorDef& def, Workspace* ws)
-      : Operator<Context>(def, ws), scale_(this->template GetSingleArgument<float>("scale", 1.f)) {}
+      : Operator(def, ws), scale_(GetSingleArgument<float>("scale", 1.f)) {}
   bool RunOnDevice() override {
     const Tensor& x = Input(0);
     Tensor* y = Output(0, x.shape(), x.dtype());
     const int64_t n = x.numel();
-    ScaleKernel<<<static_cast<unsigned>((n + 127) / 128), 128, 0, context_.cuda_stream()>>>(
-        x.template data<float>(), y->template mutable_data<float>(), n, scale_);
+    if (n == 0) return true;  // CUDA refuses a launch of 0 blocks
+    const auto blocks = static_cast<unsigned>((n + 127) / 128);
+    ScaleKernel<<<blocks, 128, 0, context_.cuda_stream()>>>(x.data<float>(),
+                                                            y->mutable_data<float>(), n, scale_);
     return true;
   }
 
  private:
-  float scale_;
+  const float scale_;
 };
-OPERATOR_SCHEMA(CudaTestScale).NumInputs(1).NumOutputs(1).Arg("scale", "").IdenticalTypeAndShape();
-REGISTER_CUDA_OPERATOR(CudaTestScale, ScaleOp<CUDAContext>);
+OPERATOR_SCHEMA(Scale)
+    .NumInputs(1)
+    .NumOutputs(1)
+    .Input(0, "x", "a tensor of any shape", {DType::kFloat32})
+    .Arg<float>("scale", "the factor", 1.f)
+    .IdenticalTypeAndShape();
+REGISTER_CUDA_OPERATOR(Scale, ScaleOp);
 
 template <class Context>
-void CudaTestAxpy(Context& ctx, In<"x", float> x, In<"y", float> y, Out<"z", float> z,
-                  Attr<"alpha", float> alpha) {
+void Axpy(Context& ctx, In<"x", float> x, In<"y", float> y, Out<"z", float> z,
+          Attr<"alpha", float> alpha) {
   ParallelFor(ctx, z.size(), [=] OPKIT_DEVICE(int64_t i) { z[i] = alpha * x[i] + y[i]; });
 }
-OPKIT_OP(CudaTestAxpy)
+OPKIT_OP(Axpy)
     .Doc("z = alpha * x + y")
     .SameShape<"x", "y", "z">()
     .Inplace<"y", "z">()
@@ -49,13 +55,13 @@ using Values = std::vector<float>;
 
 TEST_CASE(
     "registrations of a .cu file are found; without a device making their operator is an error") {
-  CHECK(OpRegistry::Global().FindKernels("CudaTestScale", DeviceType::kCUDA).size() == 1);
-  CHECK(OpRegistry::Global().FindKernels("CudaTestAxpy", DeviceType::kCUDA).size() == 1);
+  CHECK(OpRegistry::Global().FindKernels("Scale", DeviceType::kCUDA).size() == 1);
+  CHECK(OpRegistry::Global().FindKernels("Axpy", DeviceType::kCUDA).size() == 1);
   if (CUDADeviceCount() > 0) return;
   Workspace ws;
   ws.CreateTensor("X");
   CHECK_THROWS_WITH_AS(
-      CreateOperator(OperatorDef("CudaTestScale").Input("X").Output("Y").Device(kCuda0), &ws),
+      CreateOperator(OperatorDef("Scale").Input("X").Output("Y").Device(kCuda0), &ws),
       doctest::Contains("there is no cuda: no CUDA device on this machine"), Error);
   CHECK(!ws.HasBlob("Y"));
 }
@@ -65,7 +71,7 @@ TEST_CASE("the class spelling runs its kernel, to completion and asynchronously"
   Workspace ws;
   *ws.CreateTensor("X") = ToCuda({1, 2, 3});
   auto op = CreateOperator(
-      OperatorDef("CudaTestScale").Input("X").Output("Y").Arg("scale", 2.f).Device(kCuda0), &ws);
+      OperatorDef("Scale").Input("X").Output("Y").Arg("scale", 2.f).Device(kCuda0), &ws);
   CHECK(op->Run());
   CHECK(ToHost(*ws.GetTensor("Y")) == Values{2, 4, 6});
   for (int run = 0; run < 3; ++run) {
@@ -74,6 +80,9 @@ TEST_CASE("the class spelling runs its kernel, to completion and asynchronously"
     CHECK(op->event().Query() == EventStatus::kSuccess);
   }
   CHECK(ToHost(*ws.GetTensor("Y")) == Values{2, 4, 6});
+  *ws.GetTensor("X") = ToCuda({});
+  CHECK(op->Run());
+  CHECK(ToHost(*ws.GetTensor("Y")).empty());
 }
 
 TEST_CASE("the typed function runs as a kernel") {
@@ -81,13 +90,8 @@ TEST_CASE("the typed function runs as a kernel") {
   Workspace ws;
   *ws.CreateTensor("X") = ToCuda({1, 2, 3});
   *ws.CreateTensor("Y") = ToCuda({10, 20, 30});
-  auto op = CreateOperator(OperatorDef("CudaTestAxpy")
-                               .Input("X")
-                               .Input("Y")
-                               .Output("Z")
-                               .Arg("alpha", 2.f)
-                               .Device(kCuda0),
-                           &ws);
+  auto op = CreateOperator(
+      OperatorDef("Axpy").Input("X").Input("Y").Output("Z").Arg("alpha", 2.f).Device(kCuda0), &ws);
   CHECK(op->Run());
   CHECK(ToHost(*ws.GetTensor("Z")) == Values{12, 24, 36});
 }
@@ -97,7 +101,7 @@ TEST_CASE("chained operators on two streams need no host between them" * kOutsid
   Workspace ws;
   *ws.CreateTensor("X") = ToCuda({1, 2});
   auto def = [](const char* from, const char* to) {
-    return OperatorDef("CudaTestScale").Input(from).Output(to).Arg("scale", 3.f).Device(kCuda0);
+    return OperatorDef("Scale").Input(from).Output(to).Arg("scale", 3.f).Device(kCuda0);
   };
   auto first = CreateOperator(def("X", "Y"), &ws);
   auto second = CreateOperator(def("Y", "Z"), &ws);

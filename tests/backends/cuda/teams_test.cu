@@ -2,9 +2,33 @@
 
 #include "device.cuh"
 #include "opkit/backends/cuda/teams.hpp"
+#include "opkit/op/invoke.hpp"
+#include "opkit/op/typed_operator.hpp"
 
 namespace cuda_teams_test {
 using namespace opkit;
+
+// y[row] = the sum of row `row` of x.
+struct RowSum {
+  const float* x;
+  float* y;
+  int64_t columns;
+  template <class Team>
+  OPKIT_DEVICE void operator()(int64_t row, const Team& team) const {
+    float sum = 0;
+    team.Each(columns, [&](int64_t i) { sum += x[row * columns + i]; });
+    sum = team.Sum(sum);
+    if (team.is_first()) y[row] = sum;
+  }
+};
+
+template <class Context>
+void RowSums(Context& ctx, In<"x", float> x, Out<"y", float> y) {
+  ParallelForTeams(ctx, x.dim(0), x.dim(1), RowSum{x.data(), y.data(), x.dim(1)});
+}
+OPKIT_OP(RowSums)
+    .OutShape<"y">([](const InferenceContext& c) -> SymbolicShape { return {c.input_shape(0)[0]}; })
+    .Kernel<CUDAContext>();
 
 namespace {
 
@@ -115,6 +139,13 @@ TEST_CASE("after Sync a thread sees what the others of its team have written") {
         wrong += host.data<int32_t>()[row * columns + i] != row * 1000 + columns - 1 - i;
     CHECK(wrong == 0);
   }
+}
+
+TEST_CASE("a typed function runs a loop of teams") {
+  NEEDS_CUDA_DEVICE();
+  Tensor x(kCuda0);
+  Copy(Tensor::From<float>({2, 3}, {1, 2, 3, 4, 5, 6}), &x);
+  CHECK(ToHost(Invoke("RowSums", {x})[0]) == std::vector<float>{6, 15});
 }
 
 TEST_CASE("no rows launch nothing") {
