@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <latch>
+
 #include "fake_runtime.hpp"
 #include "opkit/backends/cuda/context.hpp"
 
@@ -285,8 +287,27 @@ TEST_CASE("a completion that may come later comes by itself, and when a thread w
   push();
   fake::Await([&] { return done == 1; });
   for (int i = 0; i < 3; ++i) push();
-  completions.WaitUntilIdle();
+  CHECK(completions.WaitUntilIdle());
   CHECK(done == 4);
+}
+
+TEST_CASE("completions that wait for all others do not wait for each other") {
+  auto& completions = detail::CUDACompletions::Global();
+  completions.EnsureServed();
+  std::latch both(2);
+  std::atomic<int> done{0}, idle{0};
+  for (int i = 0; i < 2; ++i) {
+    auto item = std::make_unique<detail::CUDACompletions::Item>();
+    item->done = [&](cudaError_t) {
+      completions.EnsureServed();  // the other item gets a thread of its own
+      both.arrive_and_wait();
+      idle += completions.WaitUntilIdle();
+      ++done;
+    };
+    completions.Push(std::move(item));
+  }
+  fake::Await([&] { return done == 2; });
+  CHECK(idle.load() == 2);
 }
 
 }  // namespace stream_test

@@ -56,17 +56,22 @@ class CUDACompletions {
     ready_.notify_one();
   }
 
-  // Waits until all items have been processed, except the one that this thread is processing. Gives
-  // up after five seconds, because an item may wait for a lock that the calling thread holds.
-  void WaitUntilIdle() {
+  // Waits until all items have been processed, except those whose threads wait here, as this thread
+  // may be one of them. Gives up after five seconds and returns false, because an item may wait for
+  // a lock that the calling thread holds.
+  bool WaitUntilIdle() {
     const int own = t_serving ? 1 : 0;
     std::unique_lock lock(mutex_);
     ++waiting_;
+    blocked_ += own;
     for (; !later_.empty(); later_.pop_front()) queue_.push_back(std::move(later_.front().item));
     ready_.notify_all();
-    idle_again_.wait_for(lock, std::chrono::seconds(5),
-                         [&] { return queue_.empty() && busy_ == own; });
+    idle_again_.notify_all();
+    const bool idle = idle_again_.wait_for(lock, std::chrono::seconds(5),
+                                           [&] { return queue_.empty() && busy_ == blocked_; });
     --waiting_;
+    blocked_ -= own;
+    return idle;
   }
 
   // Ensures that a thread other than this one serves the queue. Call it before requesting a
@@ -124,6 +129,7 @@ class CUDACompletions {
   std::deque<std::unique_ptr<Item>> queue_;
   std::deque<Later> later_;  // in the order of their times
   int waiting_ = 0;          // threads in WaitUntilIdle
+  int blocked_ = 0;          // those of them that are processing an item
   int idle_ = 0;             // threads that wait for an item, or are about to wait
   int busy_ = 0;             // items that are being processed
   bool started_ = false;
