@@ -962,6 +962,49 @@ class Ranks(Cli):
                    environment={"PMI_SIZE": "3"})
         self.assertIn("--pipeline is 2, but mpirun started 3 processes", self.stderr)
 
+    def simulated(self, *options):
+        """The rows of opkit simulate: the numbers of each column."""
+        out = self.opkit("simulate", self.weighted(), "--topology", "net.json", *options)
+        return [dict(zip(("ranks", "replicas", "stages", "ms", "work", "waits", "faster", "efficiency"),
+                         map(float, line.split())))
+                for line in out.splitlines() if re.match(r" *\d", line)]
+
+    def weighted(self):
+        """Two products with weights of 256 KiB."""
+        weights = [tensor(name, FLOAT, [256, 256], [0.5] * 65536) for name in ("v", "w")]
+        return self.write("weighted.onnx", model(
+            [node("MatMul", ["x", "v"], ["first"]), node("MatMul", ["first", "w"], ["y"])],
+            [value_info("x", FLOAT, [256, 256])], [value_info("y", FLOAT, [256, 256])], weights))
+
+    def test_simulate_predicts_the_time_of_a_step(self):
+        # A ring of n ranks sends 2 (n-1) messages, each of which takes a second.
+        self.write("net.json", '{"processes_per_host": 2, "between_hosts": {"latency_us": 1e6}}')
+        rows = self.simulated("--ranks", "1,2,4", "--data-parallel")
+        self.assertEqual([(row["ranks"], row["replicas"], row["stages"]) for row in rows],
+                         [(1, 1, 1), (2, 2, 1), (4, 4, 1)])
+        self.assertEqual([row["waits"] for row in rows[:2]], [0, 0])
+        # A tree is faster than a ring: twice two messages.
+        self.assertAlmostEqual(rows[2]["waits"], 4e3, delta=1)
+        self.assertAlmostEqual(rows[1]["faster"], 2, delta=0.01)
+        self.assertAlmostEqual(rows[2]["efficiency"], rows[2]["work"] / rows[2]["ms"], delta=0.01)
+        # Without gradients, replicas do not communicate.
+        self.assertEqual(self.simulated("--ranks", 4, "--data-parallel", "--backward", 0)[0]["waits"], 0)
+        # Two stages on one host: a step of m micro-batches is m + 1 times as long as that of a stage.
+        layouts = self.simulated("--ranks", 2, "--micro-batches", 3)
+        self.assertEqual([(row["replicas"], row["stages"]) for row in layouts], [(2, 1), (1, 2)])
+        self.assertEqual([row["stages"] for row in self.simulated("--ranks", 64, "--pipeline")], [2])
+
+    def test_what_simulate_does_not_understand(self):
+        path = self.weighted()
+        self.refuses(BAD_FILE, ["simulate", path, "--ranks", 2, "--topology", "absent.json"], "absent.json")
+        self.write("net.json", '{"latency": 3}')
+        self.refuses(BAD_FILE, ["simulate", path, "--ranks", 2, "--topology", "net.json"], "line 1", "net.json")
+        self.refuses(USAGE, ["simulate", path, "--topology", "net.json"], "--ranks")
+        self.refuses(USAGE, ["simulate", path, "--ranks", 2], "--topology")
+        self.refuses(USAGE, ["simulate", path, "--ranks", "0", "--topology", "net.json"], "from 1 to 4096")
+        self.refuses(USAGE, ["simulate", path, "--ranks", 2, "--topology", "net.json", "--backward", -1],
+                     "--backward")
+
 
 class Inspect(Cli):
     def test_shows_what_is_in_a_model(self):
@@ -1913,7 +1956,7 @@ class CommandLine(Cli):
         for code in range(7):
             self.assertRegex(out, rf"(?m)^  {code}  \w")
         for command in ("run", "bench", "inspect", "plan", "ops", "build", "export", "lib", "check", "trace",
-                        "partition", "compare"):
+                        "partition", "compare", "simulate"):
             self.assertRegex(out, rf"(?m)^  {command} ")
             help_text = self.opkit(command, "--help")
             self.assertIn(f"Examples:\n  opkit {command}", help_text)

@@ -28,6 +28,7 @@ constexpr const char* kFooter = R"(Examples:
   opkit check libmy_ops.so                         find mistakes in its operators
   opkit trace diff before.json after.json          find operators that got slower
   opkit partition model.onnx --partition my_prop   show what another runtime takes
+  opkit simulate model.onnx --ranks 64 --topology net.json
   opkit run model.onnx --random --library libmy_ops.so
   opkit compare model.onnx --random --with reference   find a node that computes wrongly
 
@@ -170,6 +171,7 @@ int Main(int argc, char** argv) {
   AddTraceCommand(program);
   AddPartitionCommand(program);
   AddCompareCommand(program);
+  AddSimulateCommand(program);
   AddHelpCommand(program);
   try {
     Run(program, argc, argv);

@@ -73,6 +73,7 @@ void AddLibCommand(CLI::App& program);
 void AddCheckCommand(CLI::App& program);
 void AddTraceCommand(CLI::App& program);
 void AddPartitionCommand(CLI::App& program);
+void AddSimulateCommand(CLI::App& program);
 
 }  // namespace cli
 
