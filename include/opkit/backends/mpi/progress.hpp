@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "opkit/backends/mpi/all_reduce.hpp"
 #include "opkit/backends/mpi/types.hpp"
 #include "opkit/cluster/communicator.hpp"
 
@@ -50,26 +51,6 @@ class MpiLink final : public RefCounted {
   std::exception_ptr failure_;
 };
 
-// An AllReduce of two processes by messages, which is faster than MPI's nonblocking one. Of a large
-// block each process reduces one half of the elements and sends the result to the other. The halves
-// move in segments, so that the messages and the reduction overlap. A small block moves as a whole,
-// and both processes reduce it.
-struct MpiPair {
-  MPI_Comm comm = MPI_COMM_NULL;
-  int peer = 0;
-  int tag = 0;            // of what is to be reduced; the next tag is that of results
-  bool is_whole = false;  // a small block
-  // The elements that this process reduces, and those that it sends.
-  int64_t own_begin = 0, own_count = 0, other_begin = 0, other_count = 0;
-  int64_t segment = 0;  // elements
-  // The segments that have been reduced, and those whose results have been asked for.
-  int64_t reduced = 0, asked = 0;
-  std::vector<char> received = {};  // segments to be reduced, if the output is the input
-
-  int64_t own_segments() const { return (own_count + segment - 1) / segment; }
-  int64_t other_segments() const { return (other_count + segment - 1) / segment; }
-};
-
 // A communication, or a call of a communicator, on which MPI works.
 struct MpiWork {
   IntrusivePtr<MpiLink> link;
@@ -82,7 +63,7 @@ struct MpiWork {
   std::vector<int64_t> header = {};
   bool awaits_header = false;
   int64_t bytes = 0;  // about how many move
-  std::optional<MpiPair> pair = {};
+  std::optional<MpiAllReduce> all_reduce = {};
 
   // Begins a message or a collective. If it throws, MPI may work on a part of it.
   void Begin(const std::vector<int>& group);
@@ -98,11 +79,7 @@ struct MpiWork {
   void BeginCollective(const std::vector<int>& group);
   void MoveBytes(bool sends, void* buffer, int64_t size);
   void TakeHeader();
-  void BeginPair(MPI_Comm comm, const std::vector<int>& group);
-  bool TestPair();
-  // Asks for segment `i` of the elements that this process reduces.
-  void ReceiveSegment(int64_t i);
-  char* OwnSegment(int64_t i, const void* buffer) const;
+  void BeginAllReduce(MPI_Comm comm, const std::vector<int>& group);
 };
 
 // Thread-safe. Sleeps while there is no work. While there is work the thread tests it without a
@@ -118,6 +95,8 @@ class MpiProgress final : public RefCounted {
   int processes() const { return processes_; }
   int64_t max_tag() const { return max_tag_; }
   const MpiReductions& reductions() const { return reductions_; }
+  // True if this machine has more processes of the job than cores.
+  bool shares_cores() const { return shares_cores_; }
 
   // Takes work that has begun. Ends it on the thread.
   void Add(MpiWork work);
@@ -167,6 +146,7 @@ class MpiProgress final : public RefCounted {
   int64_t max_tag_ = 32767;
   const MpiReductions reductions_;
   std::vector<int64_t> pids_;  // of the processes on this machine; 0 for others
+  bool shares_cores_ = false;
   std::atomic<bool> is_open_ = true;
 
   std::mutex mutex_;  // guards the members up to the next empty line

@@ -13,15 +13,18 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// How long the thread that starts work tests it before it hands it to the thread of MpiProgress. A
-// hand-over costs the wake-up of two threads.
-inline constexpr int64_t kMpiTestedNs = 100'000;
+// Returns how long the thread that starts work tests it before it hands it to the thread of
+// MpiProgress. A hand-over costs the wake-up of two threads, of which large blocks take less
+// notice.
+inline int64_t TestedNs(int64_t bytes) { return bytes <= 1 << 20 ? 100'000 + bytes / 5 : 30'000; }
 
 inline bool TestMpiBriefly(MpiWork& work) {
-  for (const int64_t end_ns = MonotonicNs() + kMpiTestedNs;;) {
+  const bool yields = work.link->progress().shares_cores();
+  for (const int64_t end_ns = MonotonicNs() + TestedNs(work.bytes);;) {
     for (int i = 0; i < 8; ++i)
       if (work.Test()) return true;
     if (MonotonicNs() > end_ns) return false;
+    if (yields) std::this_thread::yield();
   }
 }
 

@@ -51,6 +51,8 @@ OPKIT_INLINE MpiProgress::MpiProgress(MPI_Comm control, int64_t deadline_ns)
       "MPI_Allgather");
   for (const Place& place : places)
     pids_.push_back(std::memcmp(place.name, mine.name, sizeof mine.name) == 0 ? place.pid : 0);
+  const int64_t here = processes_ - std::count(pids_.begin(), pids_.end(), 0);
+  shares_cores_ = here > static_cast<int64_t>(std::thread::hardware_concurrency());
   thread_ = std::thread([this] { Run(); });
 }
 OPKIT_INLINE MpiProgress::~MpiProgress() { OPKIT_ASSERT(!thread_.joinable()); }

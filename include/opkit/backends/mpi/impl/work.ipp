@@ -10,16 +10,11 @@
 #include "opkit/backends/mpi/progress.hpp"
 #include "opkit/base/error.hpp"
 #include "opkit/base/index.hpp"
-#include "opkit/cluster/reduce.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// The largest tags are those of MpiPair: two for each AllReduce of this many under way.
-inline constexpr int kMpiPairs = 1024;
-// The blocks of which each process of a MpiPair reduces one half are larger than this.
-inline constexpr int64_t kMpiWholeBytes = 16 << 10;
-inline constexpr int64_t kMpiSegmentBytes = 128 << 10;
-inline constexpr int64_t kMpiSegments = 4;  // that wait for their reduction at the same time
+// The largest tags are those of MpiAllReduce: two for each of this many under way.
+inline constexpr int kMpiAllReduces = 1024;
 
 OPKIT_INLINE MpiLink::MpiLink(IntrusivePtr<MpiProgress> progress, MPI_Comm comm, std::string path)
     : progress_(std::move(progress)), comm_(comm), path_(std::move(path)) {
@@ -55,7 +50,7 @@ OPKIT_INLINE int MpiLink::NextNumber(const std::vector<int>& group) {
   const std::lock_guard lock(mutex_);
   int& number = numbers_[group];
   const int result = number;
-  number = (number + 1) % kMpiPairs;
+  number = (number + 1) % kMpiAllReduces;
   return result;
 }
 OPKIT_INLINE std::exception_ptr MpiLink::failure() const {
@@ -82,7 +77,7 @@ OPKIT_INLINE void MpiWork::BeginMessage() {
   const Communication& c = *communication;
   const CommunicationPlan& plan = c.plan();
   const bool sends = plan.kind == CommunicationKind::kSend;
-  const int64_t max_channel = (link->progress().max_tag() - 2 * kMpiPairs - 1) / 2;
+  const int64_t max_channel = (link->progress().max_tag() - 2 * kMpiAllReduces - 1) / 2;
   if (plan.channel < 0 || plan.channel > max_channel)
     Throw(ErrorCode::kOutOfRange, "the message has channel ", plan.channel,
           ", but MPI has tags for channels up to ", max_channel);
@@ -159,8 +154,8 @@ OPKIT_INLINE void MpiWork::BeginCollective(const std::vector<int>& group) {
   if (c.count > INT_MAX)
     Throw(ErrorCode::kUnsupported, "a collective on MPI has blocks of ", INT_MAX,
           " elements at most, but this one has ", c.count);
-  if (plan.kind == CommunicationKind::kAllReduce && group.size() == 2 && bytes > 0)
-    return BeginPair(comm, group);
+  if (plan.kind == CommunicationKind::kAllReduce && MpiAllReduce::Suits(group.size(), bytes))
+    return BeginAllReduce(comm, group);
   const int count = static_cast<int>(c.count);
   const void* const input = c.input == c.output ? MPI_IN_PLACE : c.input;
   MPI_Request* const request = &requests.emplace_back(MPI_REQUEST_NULL);
@@ -215,110 +210,24 @@ OPKIT_INLINE void MpiWork::BeginCollective(const std::vector<int>& group) {
   }
 }
 
-OPKIT_INLINE char* MpiWork::OwnSegment(int64_t i, const void* buffer) const {
-  return static_cast<char*>(const_cast<void*>(buffer)) +
-         (pair->own_begin + i * pair->segment) * ItemSize(communication->dtype);
-}
-// The requests are, in this order: segments to be reduced, results, and the same two that are sent.
-OPKIT_INLINE void MpiWork::BeginPair(MPI_Comm comm, const std::vector<int>& group) {
+OPKIT_INLINE void MpiWork::BeginAllReduce(MPI_Comm comm, const std::vector<int>& group) {
   const Communication& c = *communication;
   static_cast<void>(link->progress().reductions().Of(c.plan().reduction, c.dtype));  // may throw
-  const int64_t item = ItemSize(c.dtype);
-  const bool is_first = group[0] == link->progress().process();
-  const int64_t half = c.count / 2;
-  const int number = link->NextNumber(group);
-  pair = MpiPair{.comm = comm,
-                 .peer = is_first ? 1 : 0,
-                 .tag = static_cast<int>(link->progress().max_tag()) - 2 * number - 1,
-                 .is_whole = bytes <= kMpiWholeBytes,
-                 .own_begin = is_first ? 0 : half,
-                 .own_count = is_first ? half : c.count - half,
-                 .other_begin = is_first ? half : 0,
-                 .other_count = is_first ? c.count - half : half,
-                 .segment = kMpiSegmentBytes / item};
-  if (pair->is_whole) {
-    pair->own_begin = pair->other_begin = 0;
-    pair->own_count = pair->other_count = c.count;
-  }
-  const int64_t own = pair->own_segments(), other = pair->other_segments();
-  requests.assign(Index(2 * (own + other)), MPI_REQUEST_NULL);
-  if (c.input == c.output)
-    pair->received.resize(
-        Index((std::min)(own, kMpiSegments) * (std::min)(pair->segment, pair->own_count) * item));
-  for (int64_t i = 0; i < (std::min)(own, kMpiSegments); ++i) ReceiveSegment(i);
-  for (int64_t i = 0; i < other; ++i) {
-    const int64_t begin = i * pair->segment;
-    const int64_t count = (std::min)(pair->segment, pair->other_count - begin);
-    CheckMpi(MPI_Isend(static_cast<const char*>(c.input) + (pair->other_begin + begin) * item,
-                       static_cast<int>(count * item), MPI_BYTE, pair->peer, pair->tag, comm,
-                       &requests[Index(own + other + i)]),
-             "MPI_Isend");
-  }
-}
-OPKIT_INLINE void MpiWork::ReceiveSegment(int64_t i) {
-  const Communication& c = *communication;
-  const int64_t item = ItemSize(c.dtype);
-  const int64_t count = (std::min)(pair->segment, pair->own_count - i * pair->segment);
-  char* const into = pair->received.empty()
-                         ? OwnSegment(i, c.output)
-                         : pair->received.data() + i % kMpiSegments * pair->segment * item;
-  CheckMpi(MPI_Irecv(into, static_cast<int>(count * item), MPI_BYTE, pair->peer, pair->tag,
-                     pair->comm, &requests[Index(i)]),
-           "MPI_Irecv");
-}
-OPKIT_INLINE bool MpiWork::TestPair() {
-  const Communication& c = *communication;
-  const int64_t item = ItemSize(c.dtype), own = pair->own_segments(),
-                other = pair->other_segments();
-  const auto has_ended = [&](int64_t request) {
-    int ended = 0;
-    CheckMpi(MPI_Test(&requests[Index(request)], &ended, MPI_STATUS_IGNORE), "MPI_Test");
-    return ended != 0;
-  };
-  if (pair->is_whole) {
-    // The output may be the input, which must have been sent.
-    if (!has_ended(0) || !has_ended(own + other)) return false;
-    ReduceInto(c.plan().reduction, c.dtype, c.count,
-               pair->received.empty() ? c.input : pair->received.data(), c.output);
-    return true;
-  }
-  for (; pair->reduced < own && has_ended(pair->reduced); ++pair->reduced) {
-    const int64_t i = pair->reduced;
-    const int64_t count = (std::min)(pair->segment, pair->own_count - i * pair->segment);
-    const void* const from = pair->received.empty()
-                                 ? OwnSegment(i, c.input)
-                                 : pair->received.data() + i % kMpiSegments * pair->segment * item;
-    ReduceInto(c.plan().reduction, c.dtype, count, from, OwnSegment(i, c.output));
-    CheckMpi(
-        MPI_Isend(OwnSegment(i, c.output), static_cast<int>(count * item), MPI_BYTE, pair->peer,
-                  pair->tag + 1, pair->comm, &requests[Index(own + 2 * other + i)]),
-        "MPI_Isend");
-    if (i + kMpiSegments < own) ReceiveSegment(i + kMpiSegments);
-  }
-  // The output may be the input: a result may come when its elements have been sent.
-  for (; pair->asked < other && has_ended(own + other + pair->asked); ++pair->asked) {
-    const int64_t begin = pair->asked * pair->segment;
-    const int64_t count = (std::min)(pair->segment, pair->other_count - begin);
-    CheckMpi(MPI_Irecv(static_cast<char*>(c.output) + (pair->other_begin + begin) * item,
-                       static_cast<int>(count * item), MPI_BYTE, pair->peer, pair->tag + 1,
-                       pair->comm, &requests[Index(own + pair->asked)]),
-             "MPI_Irecv");
-  }
-  if (pair->reduced < own || pair->asked < other) return false;
-  for (int64_t i = 2 * (own + other) - 1; i >= own; --i)
-    if (requests[Index(i)] != MPI_REQUEST_NULL && !has_ended(i)) return false;
-  return true;
+  const auto process = std::find(group.begin(), group.end(), link->progress().process());
+  const int64_t tag = link->progress().max_tag() - 2 * link->NextNumber(group) - 1;
+  all_reduce.emplace(comm, static_cast<int>(process - group.begin()),
+                     static_cast<int>(group.size()), static_cast<int>(tag), c);
+  all_reduce->Begin(requests);
 }
 OPKIT_INLINE void MpiWork::Cancel() {
-  size_t receives = 0;
-  if (pair) receives = Index(pair->own_segments() + pair->other_segments());
-  if (communication->plan().kind == CommunicationKind::kReceive) receives = requests.size();
-  for (size_t i = 0; i < receives && i < requests.size(); ++i)
-    if (requests[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests[i]);
+  if (all_reduce) return all_reduce->Cancel(requests);
+  if (communication->plan().kind != CommunicationKind::kReceive) return;
+  for (MPI_Request& request : requests)
+    if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
 }
 
 OPKIT_INLINE bool MpiWork::Test() {
-  if (pair) return TestPair();
+  if (all_reduce) return all_reduce->Test(requests);
   const bool receives = communication && communication->plan().kind == CommunicationKind::kReceive;
   for (MPI_Request& request : requests) {
     if (request == MPI_REQUEST_NULL) continue;
