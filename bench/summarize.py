@@ -4,8 +4,9 @@ Then it writes the index of the tables and README's figures anew (front_page.py)
 
 Usage: summarize.py RESULT.json...
 
-The JSON comes from bench/record.py (a Google Benchmark program), tools/dev/gpu.py, bench/models/models.py, bench/models/half.py,
-bench/models/operators.py, bench/tuning/tuning.py, bench/hosts/hosts.py or bench/compile_time/compile_time.py. Figures
+The JSON comes from bench/record.py (a Google Benchmark program), tools/dev/gpu.py, bench/models/models.py,
+bench/models/half.py, bench/models/operators.py, bench/tuning/tuning.py, bench/hosts/hosts.py,
+bench/compile_time/compile_time.py or bench/cluster/all_reduce.py. Figures
 are medians. A spread is the coefficient of variation of the repetitions, or the least and the largest. A ratio is ours
 divided by the peer's: below 1 is faster or smaller. Quoted figures were published for peers that no package registry
 has, on another machine (2-core 2.5 GHz Cascade Lake class).
@@ -54,6 +55,8 @@ PAIRS = {
         "Memcpy": ["Relu", "Sigmoid", "Tanh", "Erf", "Gelu", "Exp", "Add", "Mul", "Cast", "Transpose", "Concat",
                    "LayerNormalization", "Gather"]}.items() for op in ops],
     "cuda_models": [("Cuda", "Cpu")],
+    "all_reduce": [("AllReduce", "MpiAllreduce"), ("AllReduce", "MpiIallreduce")],
+    "one_process": [("Compile", "CompileWithout"), ("Run", "RunWithout")],
     "library": [("LoadedOp", "DirectCall"), ("LoadedOp", "ProgramOp"),
                 ("LoadedOpOfVectors", "DirectCall")],
     "thread_pool": [("SubmitAndWait", "SubmitAndWaitTbb"), ("SubmitParked", "SubmitParkedTbb"),

@@ -70,7 +70,8 @@ void Measure(const CommunicatorPtr& communicator, int64_t bytes, std::vector<Row
   };
   const int calls = static_cast<int>(std::clamp<int64_t>((int64_t{8} << 20) / bytes, 2, 1000));
   const std::string size = StrCat("/", communicator->processes(), "/", bytes);
-  Row ours{"AllReduce" + size}, hand{"ByHand" + size}, hand_nonblocking{"NonblockingByHand" + size};
+  Row ours{"AllReduce" + size}, hand{"MpiAllreduce" + size},
+      hand_nonblocking{"MpiIallreduce" + size};
   for (int round = -1; round < kRounds; ++round) {
     const double times[] = {TimeOf(calls, run), TimeOf(calls, by_hand), TimeOf(calls, nonblocking)};
     if (round < 0) continue;  // a round to warm up

@@ -7,7 +7,7 @@ bench_names() {
     source=${source#bench/}
     echo "${source%_bench.cpp}"
   done
-  printf '%s\n' hosts models models_eigen half operators tuning compile_time
+  printf '%s\n' hosts models models_eigen half operators tuning compile_time all_reduce
 }
 
 # record_bench NAME RESULT.json: runs a benchmark. Models that fail set bench_failed and have no figures.
@@ -58,6 +58,7 @@ record_bench() {
       fetch onnx
       OPKIT_DATA_DIR=$data_dir python3 bench/record.py build/release/bench/cluster/pipeline_bench "$2"
       ;;
+    all_reduce) python3 bench/cluster/all_reduce.py build/release/bench/cluster/all_reduce "$2" ;;
     *) OPKIT_MEMORY_PLAN_SVG=bench/results/memory_plan.svg \
       python3 bench/record.py "build/release/bench/$1_bench" "$2" ;;
   esac
@@ -110,6 +111,10 @@ bench_command() {
         targets+=(pipeline_bench)
         ;;
       compile_time) want_compile_time_peers ;;
+      all_reduce)
+        targets+=(all_reduce)
+        want_mpi
+        ;;
       *) targets+=("${name#*/}_bench") ;;
     esac
     [[ $name != engine/task_graph ]] || want valgrind has valgrind
