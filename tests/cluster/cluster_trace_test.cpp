@@ -1,4 +1,6 @@
 // One trace of all processes: clocks with made-up offsets, gathered profiles, and messages.
+#include <algorithm>
+
 #include "opkit/cluster/cluster_trace.hpp"
 
 #include <doctest/doctest.h>
