@@ -7,14 +7,11 @@
 using namespace opkit;
 
 #ifdef __CUDACC__
-#define ON_BOTH __host__ __device__
 template <class F>
 __global__ void Kernel(int64_t n, F f) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < n) f(i);
 }
-#else
-#define ON_BOTH
 #endif
 
 // Calls f(i) for every i in [0, n) on the operator's device.
@@ -37,7 +34,7 @@ Status ForEach(int64_t n, OpResource& res, F f) {
 struct Rectify {  // to[i] = from[i] where x[i] > 0, else 0
   const float *x, *from;
   float* to;
-  ON_BOTH void operator()(int64_t i) const { to[i] = x[i] > 0 ? from[i] : 0; }
+  OPKIT_HOST_DEVICE void operator()(int64_t i) const { to[i] = x[i] > 0 ? from[i] : 0; }
 };
 
 Status Forward(const AttrMap&, std::span<const OpTensor> in, std::span<OpTensor> out,
