@@ -337,14 +337,19 @@ OPKIT_INLINE bool ThreadPool::Wait(const detail::Latch& latch, int64_t timeout_n
     if (!latch.Enlist(latch_sleeper)) break;
     if (helps) idle_.Enlist(sleeper);
     if (std::exchange(searching, false)) idle_.StopSearching();
-    if (!helps || !HasWork()) {
+    const bool has_work = helps && HasWork();
+    if (!has_work) {
       const detail::EngineScope waiting("wait");
       sleeper.parker.Wait(deadline_ns);
     }
     latch.Delist(latch_sleeper);
-    // A thread that was woken for work counts as searching. If it leaves without taking work,
-    // StopSearching wakes another thread for what is left.
-    if (helps) searching = !idle_.Delist(sleeper);
+    // A thread that was woken for work counts as searching, and so does one that stays awake for
+    // work: its submitter may have seen this thread search, and wakes no other. If the thread
+    // leaves without taking work, StopSearching wakes another thread for what is left.
+    if (helps) {
+      searching = !idle_.Delist(sleeper);
+      if (has_work && !std::exchange(searching, true)) idle_.StartSearching();
+    }
     spin.Woke(sleeper.for_loop, detail::Ticks());
   }
   if (searching) StopSearching();
