@@ -13,6 +13,7 @@
 #include "opkit/ops/all.hpp"
 #include "opkit/profile/profiler.hpp"
 #include "support/check_fails.hpp"
+#include "support/sanitizers.hpp"
 
 namespace pipeline_test { namespace {
 
@@ -131,10 +132,12 @@ TEST_CASE("models on several processes give the results of one") {
     std::vector<std::vector<NamedTensor>> inputs;
   };
   const std::vector<Model> models = {
+#ifndef OPKIT_TESTS_THREAD_SANITIZER  // under which these models take a minute
       {"magika-1.0.3/magika/models/standard_v3_3/model.onnx",
        {FileBytes(1, std::string(4096, 'a')), FileBytes(2, std::string(4096, 'b'))}},
       {"rapidocr_onnxruntime-1.4.4/rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
        {Picture(1, 48, 192)}},
+#endif
       {"silero_vad-6.2.3/silero_vad/data/silero_vad_16k_op15.onnx", {Voices(1), Voices(3)}},
   };
   for (const Model& model : models) {

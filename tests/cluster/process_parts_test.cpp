@@ -15,6 +15,7 @@
 #include "opkit/ops/all.hpp"
 #include "support/accumulate_op.hpp"
 #include "support/check_fails.hpp"
+#include "support/sanitizers.hpp"
 
 namespace process_parts_test {
 using namespace opkit;
@@ -104,7 +105,7 @@ std::vector<std::pair<std::string, Tensor>> RunOnCluster(const Graph& graph, int
 }
 
 TEST_CASE("random graphs on several processes give the results of one") {
-  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(uint64_t{1000}); ++seed) {
     CAPTURE(seed);
     detail::CheckRandom random(seed);
     const auto below = [&](int count) {
