@@ -9,6 +9,7 @@
 #include "opkit/graph.hpp"
 #include "opkit/graph/passes.hpp"
 #include "opkit/graph/plan/plan_state.hpp"
+#include "opkit/graph/plan/process_link.hpp"
 #include "random_graph.hpp"
 #include "support/error_of.hpp"
 
@@ -60,6 +61,28 @@ OPERATOR_SCHEMA(Later).NumInputs(1).NumOutputs(1).Stateful().IdenticalTypeAndSha
 REGISTER_CPU_OPERATOR(Later, LaterOp);
 OPERATOR_SCHEMA(LaterOfAnyShape).NumInputs(1).NumOutputs(1).Stateful();
 REGISTER_CPU_OPERATOR(LaterOfAnyShape, LaterOp);
+
+// Makes its output of g_arrived, which must be there when its event finishes.
+Tensor g_arrived;
+class ReceiveOp final : public Operator<CPUContext>, public detail::ReceivesOutputs {
+ public:
+  USE_OPERATOR_FUNCTIONS(CPUContext);
+  using Operator<CPUContext>::Operator;
+  bool HasAsyncPart() const override { return true; }
+  bool RunOnDevice() override {
+    *Output(0) = Tensor();
+    if (g_arrived.initialized()) {
+      event().SetFinished();
+    } else {
+      detail::MutexLock lock(g_flights_mutex);
+      g_flights.push_back({event(), nullptr, nullptr});
+    }
+    return true;
+  }
+  void TakeOutputs() override { *Output(0) = std::exchange(g_arrived, Tensor()); }
+};
+OPERATOR_SCHEMA(Receive).NumInputs(1).NumOutputs(1).Stateful().IdenticalTypeAndShape();
+REGISTER_CPU_OPERATOR(Receive, ReceiveOp);
 
 // Finishes its event before it returns, and runs g_inner once before that.
 Executor* g_inner = nullptr;
@@ -322,6 +345,42 @@ TEST_CASE("an operator whose work continues must not return its input undeclared
   const Error error = ErrorOf([&] { exec.Run(); });
   CHECK(error.code() == ErrorCode::kUnsupported);
   CHECK(Contains(error.message(), "made 'B' a view of an input while its device still works"));
+}
+
+TEST_CASE("an output that comes at the end of an operator's work is taken and checked then") {
+  Graph g;
+  g.AddInput("X", kFloat, {2});
+  g.AddNode(OperatorDef("Receive").Input("X").Output("A"));
+  g.AddNode(OperatorDef("Relu").Input("A").Output("Y"));
+  g.AddOutput("A").AddOutput("Y");
+  for (bool is_there_before : {false, true}) {
+    CAPTURE(is_there_before);
+    Executor exec(Compile(g, {.threads = 2}));
+    exec.Bind("X", Vector({1, 2}));
+    const auto run = [&](const Tensor& arrives) {
+      ForgetFlights();
+      g_arrived = is_there_before ? arrives : Tensor();
+      const Event done = exec.RunAsync();
+      if (!is_there_before) {
+        Event flight = Flights(1)[0].event;
+        g_arrived = arrives;
+        flight.SetFinished();
+      }
+      done.Finish();
+    };
+    run(Vector({-1, 3}));
+    const Tensor first = exec.output("A");
+    CHECK(FloatsOf(exec.output("Y")) == Floats{0, 3});
+    run(Vector({4, -5}));
+    CHECK(FloatsOf(exec.output("Y")) == Floats{4, 0});
+    CHECK(FloatsOf(exec.output("A")) == Floats{4, -5});
+    CHECK(FloatsOf(first) == Floats{-1, 3});
+    const Error error = ErrorOf([&] { run(Vector({1, 2, 3})); });
+    CHECK(Contains(error.what(), "Receive"));
+    CHECK(Contains(error.what(), "[3]"));
+    run(Vector({6, 7}));
+    CHECK(FloatsOf(exec.output("Y")) == Floats{6, 7});
+  }
 }
 
 TEST_CASE("a deadline ends a run with an operator that never finishes; the next run works") {

@@ -4,7 +4,6 @@
 #define OPKIT_CLUSTER_COMMUNICATION_HPP_
 
 #include <atomic>
-#include <mutex>
 #include <utility>
 
 #include "opkit/base/unique_function.hpp"
@@ -60,11 +59,8 @@ struct CommunicationPlan {
 // still owns the memory of its buffers.
 class Communication : public detail::RefCounted {
  public:
-  // Returns memory for the tensor that a dynamic message brings.
-  using Allocation = UniqueFunction<void*(DType dtype, const Shape& shape)>;
-
-  explicit Communication(CommunicationPlan plan, std::string node, Allocation allocation = {})
-      : plan_(std::move(plan)), node_(std::move(node)), allocation_(std::move(allocation)) {}
+  explicit Communication(CommunicationPlan plan, std::string node)
+      : plan_(std::move(plan)), node_(std::move(node)) {}
 
   const CommunicationPlan& plan() const { return plan_; }
   // Returns the node for messages, such as "AllReduce 'mean of W1' (G) -> (S)".
@@ -76,7 +72,10 @@ class Communication : public detail::RefCounted {
   int64_t count = 0;
   const void* input = nullptr;
   void* output = nullptr;
-  Shape shape;  // of the sender's tensor, for a dynamic message
+  // A dynamic message: the shape of the sender's tensor, and the receiver's tensor. Before Start
+  // the latter may have memory that is to be used again.
+  Shape shape;
+  Tensor received;
   int64_t bytes() const { return BytesOf(count, dtype); }
 
   // A communication on a device. Its buffers are memory of the device, and are ready on `stream`, a
@@ -103,12 +102,10 @@ class Communication : public detail::RefCounted {
   void Begin(detail::IntrusivePtr<EventState> event, UniqueFunction<void()> finisher = {});
   // True from Begin until Finish.
   bool is_pending() const { return is_pending_.load(std::memory_order_acquire); }
-  // Makes Allocate return null from now on; waits for a call in progress.
-  void Disconnect();
 
   // The communicator calls these functions.
 
-  // Returns memory for the tensor that a dynamic message brings; null if the operator has gone.
+  // Makes `received`, the tensor that a dynamic message brings, and returns its memory.
   void* Allocate(DType arrived, const Shape& arrived_shape);
   // Hands out the memory of the buffers, for a communicator that ends the run by Finish and goes on
   // using it.
@@ -120,8 +117,6 @@ class Communication : public detail::RefCounted {
  private:
   const CommunicationPlan plan_;
   const std::string node_;
-  std::mutex mutex_;  // guards allocation_
-  Allocation allocation_;
   std::vector<Tensor> buffers_;
   detail::IntrusivePtr<EventState> event_;
   UniqueFunction<void()> finisher_;

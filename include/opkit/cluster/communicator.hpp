@@ -4,6 +4,7 @@
 #define OPKIT_CLUSTER_COMMUNICATOR_HPP_
 
 #include <map>
+#include <mutex>
 
 #include "opkit/cluster/communication.hpp"
 #include "opkit/graph/plan/process_link.hpp"

@@ -70,7 +70,7 @@ void InferBlocks(InferenceContext& c) {
 // a communicator is one of a single process: collectives then copy their inputs. On a device, puts
 // the communication on the context's stream.
 template <class Context>
-class CommunicationOp : public Operator<Context> {
+class CommunicationOp : public Operator<Context>, public detail::ReceivesOutputs {
  public:
   OPKIT_USE_OPERATOR_FUNCTIONS(Context);
   CommunicationOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
@@ -78,10 +78,6 @@ class CommunicationOp : public Operator<Context> {
     n_ = !communicator_        ? 1
          : plan_.group.empty() ? communicator_->processes()
                                : static_cast<int64_t>(plan_.group.size());
-  }
-  ~CommunicationOp() override {
-    // The communication owns its buffers and may go on without the operator.
-    if (communication_) communication_->Disconnect();
   }
   bool HasAsyncPart() const override { return true; }
   bool SupportsRecording() const override { return false; }
@@ -101,7 +97,10 @@ class CommunicationOp : public Operator<Context> {
         run.shape = Input(0).shape();
         break;
       case CommunicationKind::kReceive:
-        if (!plan_.is_dynamic) SetOutput(Output(0, GivenShape(), GivenDType()), 1);
+        if (plan_.is_dynamic)
+          run.received = std::exchange(*Output(0), Tensor());
+        else
+          SetOutput(Output(0, GivenShape(), GivenDType()), 1);
         break;
       case CommunicationKind::kAllReduce:
       case CommunicationKind::kReduce:
@@ -149,6 +148,10 @@ class CommunicationOp : public Operator<Context> {
     }
     return true;
   }
+  void TakeOutputs() override {
+    if (plan_.kind == CommunicationKind::kReceive && plan_.is_dynamic)
+      *Output(0) = std::move(communication_->received);
+  }
 
  private:
   static constexpr bool kIsOnDevice = Context::kAsynchronous;
@@ -192,15 +195,9 @@ class CommunicationOp : public Operator<Context> {
     return plan;
   }
   void NewCommunication() {
-    if (communication_) communication_->Disconnect();
     CommunicationPlan plan = plan_;
     if (is_deterministic_) plan.kind = CommunicationKind::kAllGather;
-    communication_ = detail::MakeIntrusive<Communication>(
-        std::move(plan), ToString(def()), [this](DType dtype, const Shape& shape) -> void* {
-          Tensor* arrived = Output(0, shape, dtype);
-          communication_->Keep(*arrived);
-          return arrived->raw_mutable_data();
-        });
+    communication_ = detail::MakeIntrusive<Communication>(std::move(plan), ToString(def()));
   }
 
   const Tensor& Dense(int i) { return DenseInput(i); }

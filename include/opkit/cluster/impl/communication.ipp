@@ -6,6 +6,7 @@
 
 #include "opkit/base/index.hpp"
 #include "opkit/cluster/communication.hpp"
+#include "opkit/op/operator_base.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
@@ -26,13 +27,11 @@ OPKIT_INLINE void Communication::Begin(detail::IntrusivePtr<EventState> event,
   finisher_ = std::move(finisher);
   is_pending_.store(true, std::memory_order_relaxed);  // Start publishes it with the communication
 }
-OPKIT_INLINE void Communication::Disconnect() {
-  const std::lock_guard lock(mutex_);
-  allocation_ = nullptr;
-}
 OPKIT_INLINE void* Communication::Allocate(DType arrived, const Shape& arrived_shape) {
-  const std::lock_guard lock(mutex_);
-  return allocation_ ? allocation_(arrived, arrived_shape) : nullptr;
+  received = detail::OutputTensor(std::move(received), arrived_shape, arrived, Device{},
+                                  [](const Tensor&) { return false; });
+  Keep(received);
+  return received.raw_mutable_data();
 }
 OPKIT_INLINE void Communication::Finish(std::exception_ptr error) {
   try {

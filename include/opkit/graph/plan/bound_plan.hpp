@@ -9,6 +9,7 @@
 #include "opkit/device/deferred_failure.hpp"
 #include "opkit/engine/schedule/replay.hpp"
 #include "opkit/graph/passes/pass_rules.hpp"
+#include "opkit/graph/plan/process_link.hpp"
 #include "opkit/graph/plan/recorded_runs.hpp"
 #include "opkit/graph/plan/shared_arenas.hpp"
 #include "opkit/graph/plan/specialization.hpp"
@@ -232,6 +233,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void IssueTo(const Step& step);
   NodeState Issue(int i, const Step& step);
   void OnStepCompleted(int i);
+  // True if the step makes its outputs only when its work has ended.
+  bool MakesOutputsLate(int i) const { return !receiving_.empty() && receiving_[i]; }
+  OPKIT_COLD void TakeOutputs(int i);
   // Polls the events of the steps in flight; the thread that waits for the run calls it. Returns
   // false if there is nothing to poll, or kPolledNs after the first poll of the run.
   bool PollPending();
@@ -356,8 +360,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   IndexedVector<std::optional<Event>>
       in_flight_;                           // by step; empty unless the step may be unfinished
   std::vector<DefersFailures*> deferring_;  // the operators that defer failures, step by step
-  std::vector<int> implied_, polled_;       // steps on devices, with and without Step::implied
-  int64_t polled_until_ns_ = -1;            // negative: this run was not polled yet
+  // For each step its operator if that ReceivesOutputs, else null; empty if no operator does.
+  IndexedVector<ReceivesOutputs*> receiving_;
+  std::vector<int> implied_, polled_;  // steps on devices, with and without Step::implied
+  int64_t polled_until_ns_ = -1;       // negative: this run was not polled yet
   bool may_be_observed_ = false;
   std::unique_ptr<Recorded> recorded_;  // null if nothing can be recorded
   std::string why_not_recorded_;

@@ -1,5 +1,6 @@
 // ProcessLink: how a plan of several processes reaches the folder cluster/: the communicator that
-// it holds, and the hook by which Compile takes the nodes of its process.
+// it holds, the hook by which Compile takes the nodes of its process, and the operators whose
+// outputs come from other processes.
 #ifndef OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
 #define OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
 
@@ -23,6 +24,18 @@ class ProcessLink : public RefCounted {
   virtual int processes() const = 0;
   // Ends the run on the other processes too, because it failed here. Executors call it.
   virtual void RunFailed(const std::exception_ptr& error) noexcept = 0;
+};
+
+// An operator whose work goes on after RunOnDevice, and which learns the dtype and the shape of an
+// output only from that work. RunOnDevice leaves the output without a tensor.
+class ReceivesOutputs {
+ public:
+  // Makes the outputs of a run whose work has ended with success. The plan calls it when no other
+  // thread uses the operator, and then checks the outputs.
+  virtual void TakeOutputs() = 0;
+
+ protected:
+  ~ReceivesOutputs() = default;
 };
 
 // Returns the nodes of one process, and puts the plan's own communicator into

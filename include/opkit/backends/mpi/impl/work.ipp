@@ -130,16 +130,7 @@ OPKIT_INLINE void MpiWork::TakeHeader() {
   const auto dtype = static_cast<DType>(header[0]);
   const Shape shape(std::vector<int64_t>(header.begin() + 2, header.begin() + 2 + header[1]));
   bytes = BytesOf(shape.numel(), dtype);
-  void* into = c.Allocate(dtype, shape);
-  if (!into) {  // the operator has gone; MPI's message still needs a receiver
-    struct Dropped final : RefCounted {
-      std::vector<char> bytes;
-    };
-    auto dropped = MakeIntrusive<Dropped>();
-    dropped->bytes.resize(Index(bytes));
-    into = dropped->bytes.data();
-    memory = std::move(dropped);
-  }
+  void* const into = c.Allocate(dtype, shape);
   requests.clear();
   MoveBytes(false, into, bytes);
 }

@@ -186,10 +186,12 @@ OPKIT_INLINE void BoundPlan::IssueTo(const Step& step) {
 
 OPKIT_INLINE NodeState BoundPlan::Issue(int i, const Step& step) {
   IssueTo(step);
-  CheckPlaces(step);
+  const bool is_late = MakesOutputsLate(i);
+  if (!is_late) CheckPlaces(step);
   const Event& event = step.op->event();
   if (!step.implied && event.IsFinished()) {
     event.RethrowIfFailed();
+    if (is_late) TakeOutputs(i);
     return NodeState::kDone;
   }
   SetInFlight(i, event);
@@ -202,8 +204,20 @@ OPKIT_INLINE NodeState BoundPlan::Issue(int i, const Step& step) {
   return NodeState::kPending;
 }
 
+OPKIT_COLD OPKIT_INLINE void BoundPlan::TakeOutputs(int i) {
+  receiving_[i]->TakeOutputs();
+  CheckPlaces(steps_[i]);
+}
+
 OPKIT_INLINE void BoundPlan::OnStepCompleted(int i) {
-  const std::exception_ptr failure = steps_[i].op->event().exception();
+  std::exception_ptr failure = steps_[i].op->event().exception();
+  if (!failure && MakesOutputsLate(i)) {
+    try {
+      TakeOutputs(i);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
   SetInFlight(i, {});
   if (failure) FailPending(failure);
   running().Complete(i, failure);
@@ -392,6 +406,10 @@ OPKIT_INLINE void BoundPlan::MakeSteps() {
   for (size_t i = 0; i < steps_.size(); ++i) {
     Step& step = steps_[i];
     if (auto* const op = dynamic_cast<DefersFailures*>(step.op)) deferring_.push_back(op);
+    if (auto* const op = dynamic_cast<ReceivesOutputs*>(step.op)) {
+      receiving_.resize(steps_.size());
+      receiving_[i] = op;
+    }
     // Host work completes its own event, also when it fails; it needs no polling.
     if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
     step.implied = FollowsFromOthers(static_cast<int>(i));
