@@ -190,6 +190,23 @@ TEST_CASE("an error of NCCL ends the runs of all processes") {
   });
 }
 
+TEST_CASE("an error of NCCL ends a run that waits on its stream") {
+  Run(2, [&](const CommunicatorPtr& host, const CommunicatorPtr& nccl) {
+    Executor executor(Compile(Gathering(), On(nccl)));
+    const int calls = fake::nccl_calls();
+    host->Exchange("");
+    if (host->process() == 1) {
+      fake::Await([&] { return fake::nccl_calls() > calls; });
+      fake::SetNcclState(ncclSystemError);
+    } else {
+      const Error error = ErrorOf([&] { executor.Run(At(1)); });
+      CHECK(Contains(error.what(), "unhandled system error: the cable is out"));
+    }
+    host->Exchange("");
+    fake::SetNcclState(ncclSuccess);
+  });
+}
+
 TEST_CASE("a process that destroys its plan does not leave the others waiting") {
   Run(
       2,

@@ -7,6 +7,7 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <thread>
 #include <utility>
 
@@ -48,11 +49,19 @@ class NcclCommunicator final : public Communicator {
   void TellBroken(const std::string& reason) noexcept override { BreakHost(*host_, reason); }
   void FailPending(const std::exception_ptr& error) noexcept override;
 
+  void ForgetEnded() {
+    std::erase_if(pending_, [](const auto& event) { return IsTerminal(event->status()); });
+  }
   // Puts the calls of a communication on its stream. Returns the first failure.
   ncclResult_t Put(const Communication& c, const std::vector<int>& group, ncclComm_t comm);
   // Waits until NCCL has accepted a call. Throws kOperatorFailed for an error of NCCL, and
   // kCancelled if the communicator breaks meanwhile.
   void Await(ncclComm_t comm, ncclResult_t result, std::string_view what);
+  // The body of watcher_: looks for failures of the work on streams ten times a second while there
+  // is work. Breaks the communicator at the first failure, and ends.
+  void Watch() noexcept;
+  // Returns the text of a failure of NCCL; empty if there is none.
+  std::string FindFailure();
   // Returns the state of a communicator: success, in progress, or the failure of a call or of work
   // that goes on.
   static ncclResult_t StateOf(ncclComm_t comm) {
@@ -73,12 +82,25 @@ class NcclCommunicator final : public Communicator {
   std::map<std::vector<int>, ncclComm_t> comms_;  // by group; null: this process is no member
   Tensor token_{device_};                         // the element of barriers
 
-  std::mutex pending_mutex_;                       // guards pending_
+  std::mutex pending_mutex_;  // guards the members below
+  std::condition_variable changed_;
   std::vector<IntrusivePtr<EventState>> pending_;  // events of communications that may go on
+  bool is_closing_ = false;
+
+  std::thread watcher_;
 };
 
 OPKIT_INLINE NcclCommunicator::~NcclCommunicator() {
   Unfollow(*host_);
+  {
+    const std::lock_guard lock(pending_mutex_);
+    is_closing_ = true;
+  }
+  changed_.notify_one();
+  if (watcher_.get_id() == std::this_thread::get_id())
+    watcher_.detach();  // it ends after this
+  else if (watcher_.joinable())
+    watcher_.join();
   const int64_t deadline_ns = deadline_.DeadlineNs();
   bool is_destroyed = true;
   CUDADeviceGuard guard;
@@ -100,6 +122,32 @@ OPKIT_INLINE bool NcclCommunicator::Destroy(ncclComm_t comm, int64_t deadline_ns
     result = StateOf(comm);
   }
   return result == ncclSuccess && ncclCommDestroy(comm) == ncclSuccess;
+}
+
+OPKIT_INLINE void NcclCommunicator::Watch() noexcept {
+  std::unique_lock lock(pending_mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return is_closing_ || !pending_.empty(); });
+    changed_.wait_for(lock, std::chrono::milliseconds(100), [this] { return is_closing_; });
+    if (is_closing_) return;
+    ForgetEnded();
+    lock.unlock();
+    if (const std::string failure = FindFailure(); !failure.empty()) {
+      // The failed run may drop the last other handle of the communicator.
+      const CommunicatorPtr self = CommunicatorPtr::TryShare(this);
+      if (self) self->Break(failure);
+      return;
+    }
+    lock.lock();
+  }
+}
+OPKIT_INLINE std::string NcclCommunicator::FindFailure() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [group, comm] : comms_)
+    if (comm)
+      if (const ncclResult_t state = StateOf(comm); state != ncclSuccess && state != ncclInProgress)
+        return NcclErrorText(comm, state, "NCCL's work on a stream");
+  return {};
 }
 
 OPKIT_INLINE void NcclCommunicator::MakeGroup(const std::vector<int>& group) {
@@ -140,6 +188,7 @@ OPKIT_INLINE void NcclCommunicator::MakeGroup(const std::vector<int>& group) {
     }
   }
   comms_.emplace(group, comm);
+  if (comm && !watcher_.joinable()) watcher_ = std::thread([this] { Watch(); });
 }
 
 OPKIT_INLINE void NcclCommunicator::Await(ncclComm_t comm, ncclResult_t result,
@@ -164,9 +213,10 @@ OPKIT_INLINE void NcclCommunicator::DoStart(IntrusivePtr<Communication> communic
           " has buffers of the CPU, but a communicator on NCCL takes those of ", ToString(device_));
   if (c.completion) {
     const std::lock_guard lock(pending_mutex_);
-    std::erase_if(pending_, [](const auto& event) { return IsTerminal(event->status()); });
+    ForgetEnded();
     pending_.push_back(c.completion);
   }
+  changed_.notify_one();
   const std::lock_guard lock(mutex_);
   const auto found = comms_.find(group);
   if (is_failing_) return;  // the caller calls FailPending
