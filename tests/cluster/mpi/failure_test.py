@@ -11,8 +11,10 @@ SECONDS_TO_END = 30  # a job that hangs fails the test
 failures = 0
 
 
-def job(processes, how):
-    command = [*sys.argv[1:-1], "-n", str(processes), sys.argv[-1], how]
+def job(processes, how, shell=""):
+    """Runs the program, by a shell script with the program as $0 and `how` as $1 if one is given."""
+    command = [*sys.argv[1:-1], "-n", str(processes), *(["sh", "-c", shell] if shell else []),
+               sys.argv[-1], how]
     try:
         run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                              timeout=SECONDS_TO_END, errors="replace")
@@ -38,6 +40,15 @@ code, output = job(4, "killed")
 expect(code not in (0, None), "the job of a killed process ends with an error code", output)
 for process, text in errors(output).items():  # mpirun may end the others before they print
     expect("process 1 has died" in text, f"process {process} says who has died", output)
+
+# Where mpirun does not see the death, the other processes live. MPI itself may still end one that
+# reads the memory of the dead process at that moment.
+code, output = job(4, "killed", '"$0" "$1"; sleep 1')
+expect(code is not None, "the job of processes that live ends", output)
+expect(any("process 1 has died" in text for text in errors(output).values()),
+       "a process that lives says who has died", output)
+for process, text in errors(output).items():  # the end of one that got its Error is a death, too
+    expect("has died" in text, f"process {process} gets an Error", output)
 
 code, output = job(4, "exception")
 expect(code not in (0, None), "the job of a process that throws ends with an error code", output)
