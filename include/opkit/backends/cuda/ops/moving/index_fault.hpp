@@ -91,7 +91,8 @@ class CUDAIndexedOperator : public CUDAStandardOperator, public DefersFailures {
     if (!fault_.storage()) return;
     detail::RefCountedList written{fault_.storage()};
     try {
-      // The work of the ended run is on this stream, or in a recording, which keeps the memory, too.
+      // The work of the ended run is on this stream, or in a recording, which keeps the memory,
+      // too.
       context_.stream().Keep(written);
       fault_ = Tensor();  // the next run gets other memory
     } catch (const std::exception&) {
