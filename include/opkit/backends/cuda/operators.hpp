@@ -19,6 +19,7 @@
 #include "opkit/backends/cuda/ops/quantized/quantize_linear.hpp"
 #include "opkit/backends/cuda/ops/random.hpp"
 #include "opkit/backends/cuda/ops/rotary_embedding.hpp"
+#include "opkit/backends/cuda/ops/rows/cumulative.hpp"
 #include "opkit/backends/cuda/ops/rows/loss.hpp"
 #include "opkit/backends/cuda/ops/rows/normalization.hpp"
 #include "opkit/backends/cuda/ops/rows/order.hpp"

@@ -1,0 +1,1 @@
+#include "opkit/backends/cuda/ops/rows/cumulative.hpp"
