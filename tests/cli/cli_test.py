@@ -965,7 +965,7 @@ class Ranks(Cli):
     def simulated(self, *options):
         """The rows of opkit simulate: the numbers of each column."""
         out = self.opkit("simulate", self.weighted(), "--topology", "net.json", *options)
-        return [dict(zip(("ranks", "replicas", "stages", "ms", "work", "waits", "faster", "efficiency"),
+        return [dict(zip(("ranks", "replicas", "stages", "batches", "ms", "work", "waits", "faster", "efficiency"),
                          map(float, line.split())))
                 for line in out.splitlines() if re.match(r" *\d", line)]
 
@@ -989,9 +989,12 @@ class Ranks(Cli):
         self.assertAlmostEqual(rows[2]["efficiency"], rows[2]["work"] / rows[2]["ms"], delta=0.01)
         # Without gradients, replicas do not communicate.
         self.assertEqual(self.simulated("--ranks", 4, "--data-parallel", "--backward", 0)[0]["waits"], 0)
-        # Two stages on one host: a step of m micro-batches is m + 1 times as long as that of a stage.
-        layouts = self.simulated("--ranks", 2, "--micro-batches", 3)
-        self.assertEqual([(row["replicas"], row["stages"]) for row in layouts], [(2, 1), (1, 2)])
+        # Two stages on one host: the bubble is one of m + 1 micro-batches, if the stages are equal.
+        layouts = self.simulated("--ranks", 2, "--micro-batches", "1,3")
+        self.assertEqual([(row["replicas"], row["stages"], row["batches"]) for row in layouts],
+                         [(2, 1, 1), (2, 1, 3), (1, 2, 1), (1, 2, 3)])
+        self.assertAlmostEqual(layouts[2]["efficiency"], 0.5, delta=0.001)
+        self.assertLessEqual(layouts[3]["efficiency"], 0.751)
         self.assertEqual([row["stages"] for row in self.simulated("--ranks", 64, "--pipeline")], [2])
 
     def test_what_simulate_does_not_understand(self):

@@ -8,6 +8,7 @@
 #include "model.hpp"
 #include "opkit/cluster/pipeline.hpp"
 #include "opkit/cluster/simulate.hpp"
+#include "opkit/ops/support/element_types.hpp"
 #include "options.hpp"
 #include "terminal.hpp"
 #include "timing.hpp"
@@ -19,10 +20,9 @@ using namespace opkit;
 
 struct SimulateCommand {
   ModelOptions model;
-  std::vector<int> ranks;
+  std::vector<int> ranks, micro_batches{8};
   std::string topology;
   bool data_parallel = false, pipeline = false;
-  int micro_batches = 8;
   double backward = 2;
   int64_t bucket_bytes = TrainingLayout().bucket_bytes;
   int repeat = 5;
@@ -33,14 +33,15 @@ class ModelCosts {
  public:
   ModelCosts(const Graph& graph, MeasuredTimes times, double backward, const LinkCost& link)
       : graph_(graph), times_(std::move(times)), backward_(backward), link_(link) {
-    for (const Graph::Constant& constant : graph.constants())
-      if (IsFloat(constant.value.dtype())) parameters_[constant.name] = constant.value.nbytes();
     for (const auto& [output, ns] : times_) forward_ += 1e-9 * ns;
-    for (const auto& [name, bytes] : parameters_) parameter_bytes_ += bytes;
   }
   // Returns the seconds of a forward pass on one rank.
   double forward() const { return forward_; }
-  int64_t parameter_bytes() const { return parameter_bytes_; }
+  int64_t parameter_bytes() {
+    int64_t sum = 0;
+    for (const LayerCost& layer : Stages(1)[0].layers) sum += layer.gradient_bytes;
+    return sum;
+  }
 
   // Returns at most so many stages: fewer if more do not make a step shorter.
   const std::vector<StageCost>& Stages(int most) {
@@ -51,9 +52,16 @@ class ModelCosts {
   }
 
  private:
-  static bool IsFloat(DType dtype) {
-    return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
-           dtype == DType::kBFloat16;
+  // Returns the bytes of a value that depends on no input of the model, and has a gradient.
+  int64_t ParameterBytes(const Graph& graph, const std::string& name) const {
+    const int producer = graph.Producer(name);
+    const bool is_parameter =
+        producer >= 0 ? graph.node(producer).process() < 0 : !name.empty() && !graph.IsInput(name);
+    if (!is_parameter) return 0;
+    const TensorInfo& info = types_.Get(name);
+    const bool has_gradient =
+        FloatTypes::Visit(info.dtype, []<class T>() {}) && info.shape.is_known();
+    return has_gradient ? BytesOf(info.shape.ToShape().numel(), info.dtype) : 0;
   }
   std::vector<StageCost> Cut(int most) const {
     constexpr double kFast = 1e9;  // a node without a time is part of another, or ran before
@@ -79,20 +87,18 @@ class ModelCosts {
         layer.forward = 1e-9 * time->second;
       layer.backward = backward_ * layer.forward;
       for (const std::string& input : def.inputs())
-        if (const auto found = parameters_.find(input);
-            backward_ > 0 && found != parameters_.end() && counted.insert(input).second)
-          layer.gradient_bytes += found->second;
+        if (counted.insert(input).second) layer.gradient_bytes += ParameterBytes(cut.graph, input);
     }
     return stages;
   }
 
   const Graph& graph_;
+  const GraphView view_{graph_};
+  const GraphTypes types_ = InferGraph(view_);
   const MeasuredTimes times_;
   const double backward_;
   const LinkCost link_;
-  std::map<std::string, int64_t> parameters_;
   double forward_ = 0;
-  int64_t parameter_bytes_ = 0;
   std::map<int, std::vector<StageCost>> stages_;  // by the most stages
 };
 
@@ -117,10 +123,9 @@ void Simulate(SimulateCommand& command) {
   const Graph graph = WithShapes(model.graph, ShapesOf(model.graph, inputs));
   ModelCosts costs(graph, MeasureModel(model.graph, inputs, command), command.backward,
                    topology.Between(0, 1));
-  const double work = command.micro_batches * (1 + command.backward) * costs.forward();
-  Table table("rrrrrrrr");
-  table.Add(
-      {"ranks", "replicas", "stages", "ms", "ms of work", "ms of waits", "speed-up", "efficiency"});
+  Table table("rrrrrrrrr");
+  table.Add({"ranks", "replicas", "stages", "micro-batches", "ms", "ms of work", "ms of waits",
+             "speed-up", "efficiency"});
   const bool all = !command.data_parallel && !command.pipeline;
   for (const int ranks : command.ranks)
     for (int stages = 1; stages <= ranks; ++stages) {
@@ -132,15 +137,20 @@ void Simulate(SimulateCommand& command) {
       // Other layouts use all ranks.
       if (all && static_cast<int>(cut.size()) < stages) continue;
       const int replicas = ranks / stages;
-      const SimulatedStep step = SimulateTraining(cut,
-                                                  {.replicas = replicas,
-                                                   .micro_batches = command.micro_batches,
-                                                   .bucket_bytes = command.bucket_bytes},
-                                                  topology);
-      const double faster = step.seconds > 0 ? replicas * work / step.seconds : 0;
-      table.Add({StrCat(ranks), StrCat(replicas), StrCat(cut.size()), Fixed(1e3 * step.seconds, 3),
-                 Fixed(1e3 * step.compute, 3), Fixed(1e3 * step.exposed(), 3), Fixed(faster, 2),
-                 Fixed(faster / ranks, 3)});
+      for (const int batches : command.micro_batches) {
+        // Without gradients, replicas do not meet.
+        const SimulatedStep step =
+            SimulateTraining(cut,
+                             {.replicas = command.backward > 0 ? replicas : 1,
+                              .micro_batches = batches,
+                              .bucket_bytes = command.bucket_bytes},
+                             topology);
+        const double work = replicas * batches * (1 + command.backward) * costs.forward();
+        const double faster = step.seconds > 0 ? work / step.seconds : 0;
+        table.Add({StrCat(ranks), StrCat(replicas), StrCat(cut.size()), StrCat(batches),
+                   Fixed(1e3 * step.seconds, 3), Fixed(1e3 * step.compute, 3),
+                   Fixed(1e3 * step.exposed(), 3), Fixed(faster, 2), Fixed(faster / ranks, 3)});
+      }
     }
   WriteFile("-", StrCat("forward pass on one rank: ", Fixed(1e3 * costs.forward(), 3),
                         " ms, parameters: ",
@@ -171,9 +181,10 @@ void AddSimulateCommand(CLI::App& program) {
                 "Predicts for one stage of the model on each rank");
   app->add_option("--micro-batches", command->micro_batches,
                   "Sets the number of micro-batches of each replica in a step; a micro-batch is "
-                  "what one run of the model takes")
-      ->check(WholeNumber(1, 1'000'000))
-      ->option_text("N=8");
+                  "what one run of the model takes; several numbers: predicts for each")
+      ->delimiter(',')
+      ->check(WholeNumber(1, 10'000))
+      ->option_text("N,...=8");
   app->add_option("--backward", command->backward,
                   "Sets the time of a backward pass, in forward passes; 0: inference, without "
                   "gradients")
@@ -189,7 +200,8 @@ void AddSimulateCommand(CLI::App& program) {
   app->footer(
       "Measures the nodes of the model here, on one rank. Without --data-parallel and --pipeline, "
       "predicts for each layout of replicas and stages that uses all ranks. Replicas add up the "
-      "gradients of the model's constants of floating-point numbers. The speed-up is over one "
+      "gradients of the values of floating-point numbers that depend on no input. The speed-up is "
+      "over one "
       "rank with the same work.\n\n"
       "Examples:\n"
       "  opkit simulate model.onnx --ranks 64 --topology net.json\n"
