@@ -149,6 +149,31 @@ TEST_CASE("a message of the author that is sent long before it is received") {
   CheckAsOnHost(graph.AddOutput("s").AddOutput("y"), 2);
 }
 
+TEST_CASE("without NCCL, values of a device cross through the memory of the host") {
+  const Watchdog watchdog(100);
+  const Device device{DeviceType::kCUDA, 0};
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2}, device).AddInput("z", DType::kFloat32, {2}, device);
+  graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"x", "z"}, {"y", "w"}));
+  graph.AddOutput("y").AddOutput("w");
+  LocalCluster cluster(2);
+  cluster.Run([&](const CommunicatorPtr& host) {
+    PlanOptions options = On(host);
+    options.devices = {device, {DeviceType::kCPU, 0}};
+    Executor executor(Compile(graph, options));
+    const float p = static_cast<float>(host->process());
+    Tensor x(device), z(device);
+    Copy(Tensor::From<float>({2}, {p, 1}), &x);
+    Copy(Tensor::From<float>({2}, {2, p}), &z);
+    for (int run = 0; run < 2; ++run) {
+      const NamedTensors outputs = executor.Run({{"x", x}, {"z", z}});
+      CHECK(outputs.Get("y").ToVector<float>() == std::vector<float>{1, 2});
+      CHECK(outputs.Get("w").ToVector<float>() == std::vector<float>{4, 1});
+    }
+  });
+  CHECK(fake::bad_accesses() == 0);
+}
+
 // A graph in which each process gathers at an index, on the CPU, between two collectives.
 Graph Gathering() {
   Graph graph;
