@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "opkit/cluster/local.hpp"
@@ -55,14 +56,19 @@ TEST_CASE("the profiles of all processes come to process 0, with an arrow for ea
     Executor exec(Compile(graph, options));
     CHECK(ErrorOf([&] { GatherProfiles(*communicator, Profiler::Read()); }).code() ==
           ErrorCode::kFailedPrecondition);
-    AlignClocks(*communicator);
+    for (const ClockOffset& offset : AlignClocks(*communicator)) {
+      CHECK(offset.offset == 0);  // threads have one clock
+      CHECK(offset.error == 0);
+    }
     for (int run = 0; run < kRuns; ++run) exec.Run({{"x", Tensor::From<float>({2}, {1, 2})}});
-    communicator->Exchange("all have run");
-    auto gathered = GatherProfiles(*communicator, Profiler::Read());
+  });
+  Profiler::Stop();
+  const Profile recorded = Profiler::Read();
+  cluster.Run([&](const CommunicatorPtr& communicator) {
+    auto gathered = GatherProfiles(*communicator, recorded);
     CHECK(gathered.size() == (communicator->process() == 0 ? 2u : 0u));
     if (communicator->process() == 0) profiles = std::move(gathered);
   });
-  Profiler::Stop();
   REQUIRE(profiles.size() == 2);
   const auto count = [](const Profile& profile, const char* name) {
     return std::count_if(profile.spans.begin(), profile.spans.end(), [&](const ProfileSpan& span) {
@@ -89,8 +95,25 @@ TEST_CASE("the profiles of all processes come to process 0, with an arrow for ea
   const std::string trace = ReadFile(folder / "trace.json");
   CHECK(Contains(trace, R"("name":"process 0")"));
   CHECK(Contains(trace, R"("name":"process 1")"));
-  CHECK(Count(trace, R"("ph":"s","name":"a")") == kRuns);
-  CHECK(Count(trace, R"("ph":"f","name":"a")") == kRuns);
+  for (const MessageTime& message : messages)
+    for (const char* end : {"flow_out", "flow_in"})
+      CHECK(Count(trace, StrCat(R"("cat":"communication","bind_id":)", message.send->id, ",\"", end,
+                                "\":true")) == 1);
+  CHECK(Count(trace, "communication") == 2 * kRuns);
+  // Each process has only the threads on which it ran.
+  for (const Profile& profile : profiles)
+    for (size_t thread = 0; thread < profile.threads.size(); ++thread)
+      CHECK(std::any_of(profile.spans.begin(), profile.spans.end(), [&](const ProfileSpan& span) {
+        return span.thread == static_cast<int>(thread) || span.pusher == static_cast<int>(thread);
+      }));
+  for (const Profile& one : profiles) CHECK(one.markers.empty());  // those of AlignClocks
+  const Profile merged = MergedProfile(profiles);
+  CHECK(merged.spans.size() == profiles[0].spans.size() + profiles[1].spans.size());
+  for (const ProfileSpan& span : merged.spans) {
+    const std::string& thread = merged.threads[static_cast<size_t>(span.thread)].name;
+    if (InternedName(span.name) == "Neg") CHECK(thread.starts_with("process 0: "));
+    if (InternedName(span.name) == "Exp") CHECK(thread.starts_with("process 1: "));
+  }
 }
 
 }  // namespace

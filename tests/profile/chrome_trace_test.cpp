@@ -193,6 +193,34 @@ TEST_CASE("counts of a span are among its arguments") {
   CHECK(Trace(profile).Of("X")[0].at("args").at("a \"name\"") == 3);
 }
 
+TEST_CASE("a trace of several processes has a track for each, and arrows between them") {
+  Profile first, second;
+  first.threads = {{7, "one"}};
+  first.spans = {Span("Add", 5, 0, 1000, 3000)};
+  second.threads = {{7, "other"}};
+  second.spans = {Span("Mul", 6, 0, 500, 600)};
+  second.dropped = 3;
+  const TemporaryFolder folder;
+  SaveChromeTrace({{"p0", &first}, {"p1", &second}}, {{5, "x", {0, 0, 2000}, {1, 0, 2500}}},
+                  folder / "trace.json");
+  const Json document = Json::parse(std::ifstream(folder / "trace.json"));
+  CHECK(document.at("otherData").at("dropped") == 3);
+  std::vector<std::string> events;
+  for (const Json& event : document.at("traceEvents")) {
+    std::string text = event.at("name").get<std::string>() + " " + event.at("pid").dump();
+    if (event.contains("args") && event.at("args").contains("name"))
+      text += " " + event.at("args").at("name").get<std::string>();
+    for (const char* key : {"ts", "dur", "bind_id", "flow_out", "flow_in"})
+      if (event.contains(key)) text += std::string(" ") + key + " " + event.at(key).dump();
+    events.push_back(text);
+  }
+  CHECK(events == std::vector<std::string>{"process_name 0 p0 ts 0.0", "thread_name 0 one ts 0.0",
+                                           "Add 0 ts 1.0 dur 2.0", "process_name 1 p1 ts 0.0",
+                                           "thread_name 1 other ts 0.0", "Mul 1 ts 0.5 dur 0.1",
+                                           "x 0 ts 2.0 dur 0.0 bind_id 5 flow_out true",
+                                           "x 1 ts 2.5 dur 0.0 bind_id 5 flow_in true"});
+}
+
 TEST_CASE("a path that cannot be written is an error that names it") {
   CHECK_THROWS_WITH_AS(SaveChromeTrace({}, "/no/such/folder/trace.json"),
                        doctest::Contains("/no/such/folder/trace.json"), Error);

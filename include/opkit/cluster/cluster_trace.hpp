@@ -25,9 +25,9 @@ struct ClockOffset {
 std::vector<ClockOffset> MeasureClocks(Communicator& communicator, FunctionRef<int64_t()> now,
                                        int rounds = 32);
 
-// Measures the clocks and marks the result in the profile, for GatherProfiles. All processes call
-// it in a session of their profilers. The clocks of machines drift by some microseconds in a
-// second: call it near the runs that matter.
+// Measures the clocks and marks the result in the profile, for GatherProfiles. The offset is 0
+// between processes of one machine. All processes call it in a session of their profilers, near
+// the runs that matter: the clocks of machines drift by some microseconds in a second.
 std::vector<ClockOffset> AlignClocks(Communicator& communicator);
 
 // Returns, on process 0, the profiles of all processes with times by the clock of process 0, from
@@ -56,9 +56,22 @@ struct MessageTime {
 // n-th run of its Recv.
 std::vector<MessageTime> MessagesOf(const std::vector<Profile>& profiles);
 
+// Returns one profile with the threads of all processes ("process 1: worker"), for tables, reports
+// and other traces.
+Profile MergedProfile(const std::vector<Profile>& profiles);
+
 // Writes a Chrome trace with a track for each process, and an arrow for each message. Throws kIo if
 // the file cannot be written.
 void SaveClusterTrace(const std::vector<Profile>& profiles, const std::string& path);
+
+namespace detail {
+// Returns the time by the clock of process 0, in ns, at the begin of the session of a process's
+// profile. Throws kFailedPrecondition for a profile without AlignClocks.
+int64_t SessionBegin(const Profile& profile, int process);
+// Returns the spans, counters and markers of a process, and their threads. The threads of a
+// LocalCluster are of one program: process 0 gets the program's counters.
+Profile OwnPart(const Profile& profile, const Communicator& communicator);
+}  // namespace detail
 
 }}  // namespace opkit
 

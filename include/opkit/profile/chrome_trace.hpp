@@ -22,18 +22,20 @@ struct TraceProcess {
   std::string name;
   const Profile* profile = nullptr;
 };
-// An arrow from a slice of one process to a slice of another.
+// An arrow from one process to another. A complete event without duration, with the arrow's name,
+// marks each end.
 struct TraceArrow {
   struct End {
     size_t process = 0;  // index of the TraceProcess
     int thread = 0;      // index in Profile::threads
-    int64_t time = 0;    // inside the slice
+    int64_t time = 0;
   };
+  uint64_t id = 0;  // differs from those of other arrows and of tasks
   std::string name;
   End from, to;
 };
 // Writes several profiles as one Chrome trace, with a track for each process. The ids of their
-// invocations must differ.
+// invocations must differ. Throws kIo if the file cannot be written.
 void SaveChromeTrace(const std::vector<TraceProcess>& processes,
                      const std::vector<TraceArrow>& arrows, const std::string& path);
 

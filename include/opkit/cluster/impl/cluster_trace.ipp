@@ -3,6 +3,7 @@
 #define OPKIT_CLUSTER_IMPL_CLUSTER_TRACE_IPP_
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -15,6 +16,7 @@
 #include "opkit/base/json/json_line_reader.hpp"
 #include "opkit/base/platform.hpp"
 #include "opkit/cluster/cluster_trace.hpp"
+#include "opkit/cluster/record_bytes.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -49,88 +51,53 @@ inline int64_t PassNumber(Communicator& communicator, CommunicationKind kind, in
 }
 
 constexpr std::string_view kClockMark = "clock of process ";
-inline std::string ClockMark(int process, int64_t ns) {
-  return StrCat(kClockMark, process, ": ", ns, " ns");
+constexpr int kClockMarks = 8;
+inline std::string ClockMark(int process, int64_t ns, int64_t offset) {
+  return StrCat(kClockMark, process, ": ", ns, " ns, offset ", offset);
 }
 
 // Writes the records of a profile as bytes, with names as text, or reads them.
 class ProfileBytes {
  public:
-  // Returns the bytes of the threads, spans, counters and markers that `keeps` accepts.
-  template <class Keeps>
-  static std::string Write(const Profile& profile, Keeps keeps) {
-    ProfileBytes bytes;
-    Profile part;
-    part.threads = profile.threads;
-    part.dropped = profile.dropped;
-    for (const ProfileSpan& span : profile.spans)
-      if (keeps(span)) part.spans.push_back(span);
-    part.counters = profile.counters;
-    part.markers = profile.markers;
-    bytes.Pass(part);
-    return std::move(bytes.out_);
+  static std::string Write(Profile profile) {
+    ProfileBytes bytes{RecordBytes()};
+    bytes.Pass(profile);
+    return bytes.bytes_.bytes();
   }
-  static Profile Read(std::string_view text) {
-    ProfileBytes bytes;
-    bytes.in_ = text;
-    bytes.is_reading_ = true;
+  static Profile Read(const RecordBytes& from) {
+    ProfileBytes bytes{from};
     Profile profile;
     bytes.Pass(profile);
     return profile;
   }
 
  private:
+  explicit ProfileBytes(RecordBytes bytes) : bytes_(std::move(bytes)) {}
   template <class T>
   void Number(T& value) {
-    if (is_reading_) {
-      OPKIT_ASSERT(in_.size() >= sizeof value);
-      std::memcpy(&value, in_.data(), sizeof value);
-      in_.remove_prefix(sizeof value);
-    } else {
-      out_.append(reinterpret_cast<const char*>(&value), sizeof value);
-    }
-  }
-  void Text(std::string& text) {
-    uint64_t size = text.size();
-    Number(size);
-    if (!is_reading_) {
-      out_ += text;
-      return;
-    }
-    OPKIT_ASSERT(in_.size() >= size);
-    text = in_.substr(0, size);
-    in_.remove_prefix(size);
+    bytes_.Number(value);
   }
   // A name is written as text where it comes first, and as its place among the names afterwards.
   void Name(uint32_t& name) {
     uint32_t place = 0;
-    if (!is_reading_)
+    if (!bytes_.is_reading())
       place = places_.try_emplace(name, static_cast<uint32_t>(places_.size())).first->second;
-    const size_t known = is_reading_ ? names_.size() : num_written_;
     Number(place);
-    if (place == known) {
-      std::string text = is_reading_ || name == 0 ? "" : InternedName(name);
+    if (place == names_.size()) {
+      std::string text = bytes_.is_reading() || name == 0 ? "" : InternedName(name);
       bool is_none = name == 0;
       Number(is_none);
-      Text(text);
-      ++num_written_;
-      if (is_reading_) names_.push_back(is_none ? 0 : InternName(text));
+      bytes_.Text(text);
+      names_.push_back(is_none ? 0 : InternName(text));
     }
-    if (is_reading_) name = names_[place];
-  }
-  template <class List, class F>
-  void ForEach(List& list, F pass) {
-    uint64_t size = list.size();
-    Number(size);
-    list.resize(size);
-    for (auto& each : list) pass(each);
+    name = names_[place];
   }
   void Pass(Profile& profile) {
-    ForEach(profile.threads, [&](ProfileThread& thread) {
+    bytes_.ForEach(profile.threads, [&](ProfileThread& thread) {
       Number(thread.id);
-      Text(thread.name);
+      bytes_.Text(thread.name);
     });
-    ForEach(profile.spans, [&](ProfileSpan& span) {
+    bytes_.ForEach(profile.spans, [&](ProfileSpan& span) {
       for (uint64_t* id : {&span.id, &span.parent}) Number(*id);
       for (int64_t* time : {&span.begin, &span.end, &span.completed, &span.device_begin,
                             &span.device_end, &span.pushed})
@@ -144,12 +111,12 @@ class ProfileBytes {
       for (uint64_t* count : {&span.work.flops, &span.work.bytes}) Number(*count);
       for (bool* flag : {&span.adopted, &span.open}) Number(*flag);
     });
-    ForEach(profile.counters, [&](ProfileCounter& counter) {
+    bytes_.ForEach(profile.counters, [&](ProfileCounter& counter) {
       Number(counter.time);
       Name(counter.name);
       Number(counter.value);
     });
-    ForEach(profile.markers, [&](ProfileMarker& marker) {
+    bytes_.ForEach(profile.markers, [&](ProfileMarker& marker) {
       Number(marker.time);
       Name(marker.name);
       Number(marker.thread);
@@ -158,54 +125,88 @@ class ProfileBytes {
     Number(profile.dropped);
   }
 
-  bool is_reading_ = false;
-  std::string out_;
-  std::string_view in_;
-  std::map<uint32_t, uint32_t> places_;
-  uint32_t num_written_ = 0;
-  std::vector<uint32_t> names_;
+  RecordBytes bytes_;
+  std::map<uint32_t, uint32_t> places_;  // of written names
+  std::vector<uint32_t> names_;          // by place
 };
 
-// Returns the time of process 0 at the begin of the session, which AlignClocks has marked.
-inline std::optional<int64_t> SessionBegin(const Profile& profile, int process) {
+OPKIT_INLINE int64_t SessionBegin(const Profile& profile, int process) {
   std::optional<int64_t> begin;
+  int64_t last = 0;  // the last offset that was measured
   for (const ProfileMarker& marker : profile.markers) {
     const std::string text = InternedName(marker.name);
     JsonLineReader reader(text);
-    int64_t number = -1, ns = 0;
-    if (reader.Skip(kClockMark) && reader.ReadInteger(&number) && reader.Skip(": ") &&
-        reader.ReadInteger(&ns) && number == process)
-      begin = ns - marker.time;
+    int64_t number = -1, ns = 0, offset = 0;
+    if (!reader.Skip(kClockMark) || !reader.ReadInteger(&number) || !reader.Skip(": ") ||
+        !reader.ReadInteger(&ns) || !reader.Skip(" ns, offset ") || !reader.ReadInteger(&offset) ||
+        number != process)
+      continue;
+    // The mark has the time after `ns`, so that the difference is never too high.
+    const int64_t found = ns - marker.time;
+    begin = begin && offset == last ? (std::max)(*begin, found) : found;
+    last = offset;
   }
-  return begin;
+  if (!begin)
+    Throw(ErrorCode::kFailedPrecondition, "the profile of process ", process,
+          " cannot be aligned; call AlignClocks on all processes in the profiler's session");
+  return *begin;
 }
 // In a LocalCluster: true for the spans below those of the process's own thread.
 class SpansOfProcess {
  public:
-  SpansOfProcess(const Profile& profile, const Communicator& communicator)
-      : is_local_(communicator.backend() == "local"),
-        name_(StrCat("process ", communicator.process())),
-        profile_(profile) {
+  SpansOfProcess(const Profile& profile, std::string name)
+      : name_(std::move(name)), profile_(profile) {
     for (const ProfileSpan& span : profile.spans)
       if (!span.adopted) by_id_.emplace(span.id, &span);
   }
   bool operator()(const ProfileSpan& span) const {
-    if (!is_local_) return true;
     const ProfileSpan* root = &span;
     for (auto found = by_id_.find(span.parent); found != by_id_.end();
          found = by_id_.find(root->parent))
       root = found->second;
     if (root->adopted)
       if (const auto whole = by_id_.find(root->id); whole != by_id_.end()) root = whole->second;
-    return profile_.threads[Index(root->thread)].name == name_;
+    return IsOwn(root->thread);
   }
+  bool IsOwn(int thread) const { return profile_.threads[Index(thread)].name == name_; }
 
  private:
-  const bool is_local_;
   const std::string name_;
   const Profile& profile_;
   std::map<uint64_t, const ProfileSpan*> by_id_;
 };
+
+OPKIT_INLINE Profile OwnPart(const Profile& profile, const Communicator& communicator) {
+  std::optional<SpansOfProcess> own;
+  if (communicator.backend() == "local")
+    own.emplace(profile, StrCat("process ", communicator.process()));
+  Profile part;
+  part.duration = profile.duration;
+  for (const ProfileSpan& span : profile.spans)
+    if (!own || (*own)(span)) part.spans.push_back(span);
+  for (const ProfileMarker& marker : profile.markers)
+    if ((!own || own->IsOwn(marker.thread)) && !InternedName(marker.name).starts_with(kClockMark))
+      part.markers.push_back(marker);
+  if (!own || communicator.process() == 0) {
+    part.counters = profile.counters;
+    part.dropped = profile.dropped;
+  }
+  std::vector<int*> threads;
+  for (ProfileSpan& span : part.spans) {
+    threads.push_back(&span.thread);
+    if (span.pusher >= 0) threads.push_back(&span.pusher);
+  }
+  for (ProfileMarker& marker : part.markers) threads.push_back(&marker.thread);
+  std::vector<int> place(profile.threads.size(), -1);
+  for (const int* thread : threads) place[Index(*thread)] = 0;
+  for (size_t i = 0; i < place.size(); ++i)
+    if (place[i] == 0) {
+      place[i] = static_cast<int>(part.threads.size());
+      part.threads.push_back(profile.threads[i]);
+    }
+  for (int* thread : threads) *thread = place[Index(*thread)];
+  return part;
+}
 
 inline void Shift(Profile& profile, int64_t ns, int process) {
   // The ids of all processes differ then. Ids count from 1 on each process.
@@ -263,31 +264,53 @@ OPKIT_INLINE std::vector<ClockOffset> MeasureClocks(Communicator& communicator,
 OPKIT_INLINE std::vector<ClockOffset> AlignClocks(Communicator& communicator) {
   const auto now = [] { return detail::MonotonicNs(); };
   std::vector<ClockOffset> offsets = MeasureClocks(communicator, now);
+  // Processes of one machine have the same clock, unless a time namespace moves it.
+  std::string machine = "local";
+  if (communicator.backend() != "local") {
+    machine.resize(64);
+    machine.resize(
+        detail::ReadStartOfFile("/proc/sys/kernel/random/boot_id", machine.data(), machine.size()));
+  }
+  const std::vector<std::string> machines = communicator.Exchange(machine);
+  for (size_t i = 1; i < machines.size(); ++i)
+    if (!machines[i].empty() && machines[i] == machines[0] &&
+        std::abs(offsets[i].offset) <= offsets[i].error)
+      offsets[i] = {};
   const int process = communicator.process();
-  ProfileMark(detail::ClockMark(process, now() - offsets[detail::Index(process)].offset));
+  const int64_t offset = offsets[detail::Index(process)].offset;
+  // The thread may lose its core between the two readings of the time.
+  for (int i = 0; i < detail::kClockMarks; ++i)
+    ProfileMark(detail::ClockMark(process, now() - offset, offset));
   return offsets;
 }
 
 OPKIT_INLINE std::vector<Profile> GatherProfiles(Communicator& communicator,
                                                  const Profile& profile) {
   const int own = communicator.process();
-  std::string text;
-  if (const auto begin = detail::SessionBegin(profile, own)) {
-    text.assign(reinterpret_cast<const char*>(&*begin), sizeof *begin);
-    text += detail::ProfileBytes::Write(profile, detail::SpansOfProcess(profile, communicator));
+  // An Error goes to all processes, which wait for this one.
+  std::string error;
+  int64_t begin = 0;
+  try {
+    begin = detail::SessionBegin(profile, own);
+  } catch (const Error& failed) {
+    error = failed.message();
   }
-  const std::vector<std::string> texts = communicator.Exchange(text);
-  for (size_t process = 0; process < texts.size(); ++process)
-    if (texts[process].empty())
-      Throw(ErrorCode::kFailedPrecondition, "the profile of process ", process,
-            " cannot be aligned; call AlignClocks on all processes in the profiler's session");
-  if (own != 0) return {};
+  detail::RecordBytes head;
+  head.Text(error);
+  head.Number(begin);
+  const std::vector<std::string> texts = communicator.Exchange(
+      head.bytes() +
+      (error.empty() ? detail::ProfileBytes::Write(detail::OwnPart(profile, communicator)) : ""));
   std::vector<Profile> profiles;
   std::vector<int64_t> begins;
-  for (const std::string& each : texts) {
-    std::memcpy(&begins.emplace_back(), each.data(), sizeof(int64_t));
-    profiles.push_back(detail::ProfileBytes::Read(std::string_view(each).substr(sizeof(int64_t))));
+  for (const std::string& text : texts) {
+    detail::RecordBytes bytes(text);
+    bytes.Text(error);
+    if (!error.empty()) throw Error(ErrorCode::kFailedPrecondition, error);
+    bytes.Number(begins.emplace_back());
+    if (own == 0) profiles.push_back(detail::ProfileBytes::Read(bytes));
   }
+  if (own != 0) return {};
   const int64_t first = *std::min_element(begins.begin(), begins.end());
   for (size_t process = 0; process < profiles.size(); ++process)
     detail::Shift(profiles[process], begins[process] - first, static_cast<int>(process));
@@ -336,16 +359,46 @@ OPKIT_INLINE std::vector<MessageTime> MessagesOf(const std::vector<Profile>& pro
   return messages;
 }
 
+OPKIT_INLINE Profile MergedProfile(const std::vector<Profile>& profiles) {
+  Profile merged;
+  for (size_t process = 0; process < profiles.size(); ++process) {
+    const Profile& one = profiles[process];
+    const int first = static_cast<int>(merged.threads.size());
+    const auto name = [&](std::string_view own) { return StrCat("process ", process, ": ", own); };
+    for (const ProfileThread& thread : one.threads)
+      merged.threads.push_back({thread.id, name(thread.name)});
+    for (ProfileSpan span : one.spans) {
+      span.thread += first;
+      if (span.pusher >= 0) span.pusher += first;
+      merged.spans.push_back(span);
+    }
+    for (const ProfileCounter& counter : one.counters)
+      merged.counters.push_back(
+          {counter.time, InternName(name(InternedName(counter.name))), counter.value});
+    for (ProfileMarker marker : one.markers) {
+      marker.thread += first;
+      merged.markers.push_back(marker);
+    }
+    merged.duration = (std::max)(merged.duration, one.duration);
+    merged.dropped += one.dropped;
+  }
+  const auto by_time = [](const auto& a, const auto& b) { return a.time < b.time; };
+  std::stable_sort(merged.counters.begin(), merged.counters.end(), by_time);
+  std::stable_sort(merged.markers.begin(), merged.markers.end(), by_time);
+  return merged;
+}
+
 OPKIT_INLINE void SaveClusterTrace(const std::vector<Profile>& profiles, const std::string& path) {
   std::vector<TraceProcess> processes;
   for (size_t i = 0; i < profiles.size(); ++i)
     processes.push_back({StrCat("process ", i), &profiles[i]});
   std::vector<TraceArrow> arrows;
   for (const MessageTime& message : MessagesOf(profiles))
-    arrows.push_back(
-        {message.value,
-         {detail::Index(message.from), message.send->thread, message.send->begin},
-         {detail::Index(message.to), message.receive->thread, message.receive->begin}});
+    arrows.push_back({message.send->id,
+                      message.value,
+                      {detail::Index(message.from), message.send->thread, message.send->begin},
+                      {detail::Index(message.to), message.receive->thread,
+                       (std::max)(message.receive->end, message.receive->completed)}});
   SaveChromeTrace(processes, arrows, path);
 }
 

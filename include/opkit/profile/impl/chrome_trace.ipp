@@ -59,13 +59,13 @@ class ChromeTrace final : TraceVisitor {
     VisitCounters();
     VisitMarkers();
   }
-  // Writes the begin ("s") or the end ("f") of an arrow.
-  void WriteArrow(const char* phase, const std::string& name, size_t number,
-                  const TraceArrow::End& end) {
-    Begin(phase, Quoted(name), end.time);
-    Thread(end.thread);
-    json_.Member("cat", "communication").Member("id", number);
-    if (phase[0] == 'f') json_.Member("bp", "e");  // ends at the slice around the time
+  // Writes one end of an arrow: its begin ("flow_out") or its end ("flow_in").
+  void WriteArrow(const TraceArrow& arrow, const char* end, const TraceArrow::End& place) {
+    Begin("X", Quoted(arrow.name), place.time);
+    Time("dur", 0);
+    Thread(place.thread);
+    json_.Member("cat", "communication");
+    Flow(arrow.id, end);
     json_.EndObject();
   }
 
@@ -84,7 +84,7 @@ class ChromeTrace final : TraceVisitor {
     if (span.node != 0) json_.Member("node", Text(span.node));
     VisitFacts(span);
     json_.EndObject();
-    if (IsTask(span)) Flow(span, "flow_in");
+    if (IsTask(span)) Flow(span.id, "flow_in");
     json_.EndObject();
   }
   void OnFact(const TraceFact& fact) override {
@@ -107,7 +107,7 @@ class ChromeTrace final : TraceVisitor {
     Time("dur", 0);
     Thread(span.pusher);
     json_.Member("cat", "push");
-    Flow(span, "flow_out");
+    Flow(span.id, "flow_out");
     json_.EndObject();
   }
   // Writes two events that the invocation's id connects.
@@ -139,10 +139,8 @@ class ChromeTrace final : TraceVisitor {
     json_.EndObject();
   }
 
-  // Marks the event as the beginning ("flow_out") or end ("flow_in") of the invocation's arrow.
-  void Flow(const ProfileSpan& span, const char* end) {
-    json_.Member("bind_id", span.id).Member(end, true);
-  }
+  // Marks the event as the beginning ("flow_out") or end ("flow_in") of an arrow.
+  void Flow(uint64_t id, const char* end) { json_.Member("bind_id", id).Member(end, true); }
   // Begins an event; `name` is in quotes.
   void Begin(const char* phase, std::string_view name, int64_t time) {
     file_.Flush();
@@ -192,9 +190,9 @@ OPKIT_INLINE void SaveChromeTrace(const std::vector<TraceProcess>& processes,
   };
   for (size_t process = 0; process < processes.size(); ++process)
     trace(process).Write(processes[process].name);
-  for (size_t i = 0; i < arrows.size(); ++i) {
-    trace(arrows[i].from.process).WriteArrow("s", arrows[i].name, i, arrows[i].from);
-    trace(arrows[i].to.process).WriteArrow("f", arrows[i].name, i, arrows[i].to);
+  for (const TraceArrow& arrow : arrows) {
+    trace(arrow.from.process).WriteArrow(arrow, "flow_out", arrow.from);
+    trace(arrow.to.process).WriteArrow(arrow, "flow_in", arrow.to);
   }
   file.End();
 }
