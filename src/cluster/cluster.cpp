@@ -1,5 +1,6 @@
 // The operators by which the processes of a plan communicate, and the parts of graphs.
 #include "opkit/cluster/impl/checkpoint.ipp"
+#include "opkit/cluster/impl/cluster_run.ipp"
 #include "opkit/cluster/impl/cluster_trace.ipp"
 #include "opkit/cluster/impl/communication.ipp"
 #include "opkit/cluster/impl/communicator.ipp"

@@ -70,6 +70,8 @@ TEST_CASE("the critical path goes back from the last node by each node's last wa
   CHECK(run.nodes[2].end == 800);
   CHECK(run.nodes[2].thread == 1);
   CHECK(run.nodes[3].ready == 800);
+  CHECK(run.nodes[0].after.empty());
+  CHECK(run.nodes[3].after == std::vector<int>{2, 1});  // first the one that ended last
   CHECK(run.critical_path == std::vector<int>{0, 2, 3});
   CHECK(ToString(run) ==
         "run of 0.900 us: 4 nodes, 0.870 us; critical path of 3 nodes, 0.780 us, and 0.110 us of "

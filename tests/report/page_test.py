@@ -117,6 +117,14 @@ class Report(unittest.TestCase):
         return self.page.value(f"[...document.querySelectorAll('#{table} tbody tr')]"
                                ".map(row => [...row.cells].map(cell => cell.textContent))")
 
+    def test_the_waits_of_processes_for_each_other(self):
+        self.assertFalse(self.page.value("document.getElementById('waits_section').hidden"))
+        self.assertEqual(self.rows("processes"), [["1", "800.0 µs", "600.0 µs", "75 %"],
+                                                  ["0", "1.000 ms", "250.0 µs", "25 %"]])
+        self.assertEqual(self.rows("waits"), [
+            ["Recv (</script><b>)", "1", "0", "500.0 µs", "450.0 µs"],
+            ["AllReduce (s)", "0", "1", "250.0 µs", "0 ns"]])
+
     def test_what_partitioners_took_and_why_the_rest_stays(self):
         self.assertFalse(self.page.value("document.getElementById('partition_section').hidden"))
         self.assertEqual(self.text("partition_note"), "2 of 5 nodes taken, in 1 subgraph")

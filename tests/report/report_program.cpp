@@ -86,6 +86,9 @@ RunReport Run() {
                  {"b = c", "</script><b> (odd)", 96, 350'000, 450'000},
                  {"scratch", "</script><b> (odd)", 32, 400'000, 450'000},
                  {"d", "Mine (mine)", 100, 500'000, 1'000'000}};
+  run.processes = {{1'000'000, 250'000}, {800'000, 600'000}};
+  run.waits = {{"Recv (</script><b>)", 1, 0, 500'000, 450'000},
+               {"AllReduce (s)", 0, 1, 250'000, 0}};
   run.partition = ToJson(Partitioned());
   return run;
 }

@@ -93,6 +93,8 @@ TEST_CASE("a report shows a run where it is given one") {
   run.nodes = {{"first", 1, 2, 3, {}, true}, {"</script>", 3, 4, 5, {0}, false}};
   run.buffers = {{"x", "first", 64, 2, 5}};
   run.arena_bytes = 128;
+  run.processes = {{5, 1}, {4, 2}};
+  run.waits = {{"first", 1, 0, 2, 1}};
   SaveReport(Profiler::Read(), folder / "run.html", {}, run);
   SaveReport(Profiler::Read(), folder / "none.html");
   const std::string page = ReadFile(folder / "run.html");
@@ -100,7 +102,8 @@ TEST_CASE("a report shows a run where it is given one") {
   CHECK(Contains(page, "\"run\":{\"begin\":0,\"end\":0,\"arena\":128,\"nodes\":[["));
   CHECK(Contains(page, ",1,2,3,1,[]],["));
   CHECK(Contains(page, ",3,4,5,0,[0]]],\"buffers\":[["));
-  CHECK(Contains(page, ",64,2,5]]}"));
+  CHECK(Contains(page, ",64,2,5]],\"processes\":[[5,1],[4,2]],\"waits\":[["));
+  CHECK(Contains(page, ",1,0,2,1]]}"));
   CHECK(Contains(texts, "\"first\",\"\\u003c/script>\",\"x\""));
   CHECK_FALSE(Contains(ReadFile(folder / "none.html"), "\"run\":"));
 }

@@ -98,10 +98,27 @@ function makePlan({begin: first, end: last, arena}, buffers) {
      show: row => `${Math.round(row.bytes / peak.bytes * 100)} %`}], 2);
 }
 
+// Shows how long each process waited for others, and in which nodes.
+function makeWaits(processes, waits) {
+  element('processes_section').hidden = element('waits_section').hidden = processes.length === 0;
+  if (processes.length === 0) return;
+  makeTable(element('processes'), processes, [
+    numberColumn('process', 'process'), timeColumn('run', 'ns'), timeColumn('waited', 'waited'),
+    {title: 'share', of: row => row.waited / (row.ns || 1),
+     show: row => `${Math.round(row.waited / (row.ns || 1) * 100)} %`}], 2);
+  makeTable(element('waits'), waits, [
+    textColumn('node', 'node'), numberColumn('process', 'process'),
+    numberColumn('for process', 'peer'), timeColumn('waited', 'ns'),
+    timeColumn('before it came', 'late')], 3);
+}
+
 if (data.run) {
   element('graph_section').hidden = false;
   makeGraph(data.run.nodes.map(([name, ready, from, to, critical, after]) =>
       ({name: texts[name], ready, begin: from, end: to, critical: critical === 1, after})));
   makePlan(data.run, data.run.buffers.map(([name, owner, bytes, from, to]) =>
       ({name: texts[name], owner: texts[owner], bytes, from, to})));
+  makeWaits(data.run.processes.map(([ns, waited], process) => ({process, ns, waited})),
+            data.run.waits.map(([node, process, peer, ns, late]) =>
+                ({node: texts[node], process, peer, ns, late})));
 }

@@ -16,6 +16,8 @@ struct NodeTime {
   int64_t begin = 0;
   int64_t end = 0;  // when the operator returned or its event completed, whichever was later
   int thread = 0;   // index in Profile::threads
+  // Indices in RunProfile::nodes of its predecessors; the one that ended last comes first.
+  std::vector<int> after = {};
 };
 
 // The times of one run.

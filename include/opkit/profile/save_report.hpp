@@ -24,8 +24,21 @@ struct RunReport {
     int64_t bytes = 0;
     int64_t begin = 0, end = 0;  // begin and end of the period in which its memory is in use
   };
+  // The run on one of several processes (ClusterRun of opkit/cluster/cluster_run.hpp).
+  struct Process {
+    int64_t ns = 0;
+    int64_t waited = 0;  // the part of it in which the process only communicated
+  };
+  // A node that communicates with other processes, as in ClusterRun::Wait.
+  struct Wait {
+    std::string node;
+    int process = 0, peer = 0;
+    int64_t ns = 0, late = 0;
+  };
   std::vector<Node> nodes;  // sorted by begin; empty if there is no run to show
   std::vector<Buffer> buffers;
+  std::vector<Process> processes;  // empty for a run of one process
+  std::vector<Wait> waits;
   int64_t begin = 0, end = 0;
   int64_t arena_bytes = 0;  // size of the plan's arena, which holds all buffers
   // The subgraphs that partitioners took, and why other nodes stayed: the JSON of

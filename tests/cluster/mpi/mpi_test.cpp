@@ -13,6 +13,7 @@
 
 #include "cluster/local_runs.hpp"
 #include "mpi_job.hpp"
+#include "opkit/cluster/cluster_run.hpp"
 #include "opkit/cluster/local.hpp"
 #include "opkit/cluster/operators.hpp"
 #include "opkit/graph.hpp"
@@ -406,6 +407,46 @@ TEST_CASE("a message of another size is an Error on the receiver") {
       CHECK(message.find("the message expects 64 bytes, but the process 0 has sent 16") !=
             std::string::npos);
   }
+}
+
+TEST_CASE("the profiles and the last run of all processes come to process 0") {
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2});
+  graph.AddNode(OperatorDef("Neg", {"x"}, {"a"}).Process(0));
+  graph.AddNode(OperatorDef("Exp", {"a"}, {"b"}).Process(1));
+  graph.AddNode(OperatorDef("opkit.cluster.Broadcast", {"b"}, {"c"}, {{"root", int64_t{1}}}));
+  graph.AddOutput("c");
+  Executor exec(Compile(graph, With(Job())));
+  constexpr size_t kRuns = 3;
+  Profiler::Start();
+  AlignClocks(*Job());
+  for (size_t i = 0; i < kRuns; ++i)
+    exec.Run(InputsOf(exec, {{"x", Tensor::From<float>({2}, {1, 2})}}));
+  Profiler::Stop();
+  const Profile own = Profiler::Read();
+  const auto profiles = GatherProfiles(*Job(), own);
+  const ClusterRun run = ProfileOfRun(*Job(), exec.plan(), own);
+  const size_t processes = Job()->process() == 0 ? static_cast<size_t>(Job()->processes()) : 0;
+  REQUIRE(profiles.size() == processes);
+  REQUIRE(run.processes.size() == processes);
+  if (processes == 0) return;
+  const auto messages = MessagesOf(profiles);
+  REQUIRE(messages.size() == kRuns);
+  for (const MessageTime& message : messages) {
+    CHECK(message.from == 0);
+    CHECK(message.to == 1);
+    CHECK(std::max(message.receive->end, message.receive->completed) >= message.send->begin);
+  }
+  // The message, and the broadcast of all.
+  REQUIRE(run.communications.size() == 2);
+  CHECK(run.communications[0] == std::vector<ClusterRun::Node>{{0, 1}, {1, 0}});
+  CHECK(run.communications[1].size() == processes);
+  // The run, on the clock of process 0, has the times of the last message.
+  const auto time = [&](const ClusterRun::Node& node) {
+    return run.processes[static_cast<size_t>(node.process)].nodes[static_cast<size_t>(node.index)];
+  };
+  CHECK(time({0, 1}).begin == messages.back().send->begin);
+  CHECK(time({1, 0}).begin == messages.back().receive->begin);
 }
 
 TEST_CASE("Exchange gives each process all texts") {

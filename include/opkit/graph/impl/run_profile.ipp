@@ -65,6 +65,12 @@ class RecordedRun {
                            ready[step], span.begin, EndOf(span), span.thread});
       if (at < 0 || EndOf(span) > EndOf(*spans_[at])) at = step;
     }
+    for (int step = 0; step < schedule_.size(); ++step)
+      for (const int entry : EntriesOf(schedule_, step)) {
+        const auto target = Index(Schedule::TargetOf(entry));
+        std::vector<int>& after = run.nodes[Index(place[target])].after;
+        after.insert(last[target] == step ? after.begin() : after.end(), place[step]);
+      }
     for (; at >= 0; at = last[at]) run.critical_path.push_back(place[at]);
     std::reverse(run.critical_path.begin(), run.critical_path.end());
     return run;
@@ -124,11 +130,8 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
   for (size_t i = 0; i < run.nodes.size(); ++i) {
     const NodeTime& node = run.nodes[i];
     place_of[step_of[node.node]] = static_cast<int>(i);
-    report.nodes.push_back({node.name, node.ready, node.begin, node.end, {}, false});
+    report.nodes.push_back({node.name, node.ready, node.begin, node.end, node.after, false});
   }
-  for (int step = 0; step < schedule.size(); ++step)
-    for (const int entry : detail::EntriesOf(schedule, step))
-      report.nodes[Index(place_of[Schedule::TargetOf(entry)])].after.push_back(place_of[step]);
   for (const int place : run.critical_path) report.nodes[Index(place)].critical = true;
 
   const auto node_at = [&](int64_t memory_step) -> const RunReport::Node& {

@@ -190,7 +190,8 @@ class ReportData final : TraceVisitor {
   }
 
   // Appends the run. A node is [name, ready, begin, end, is critical, the nodes that it waits for];
-  // a buffer is [name, owner, bytes, begin, end].
+  // a buffer is [name, owner, bytes, begin, end], a process [ns, waited], a wait [node, process,
+  // peer, ns, late].
   void AppendRun() {
     json_.Key("run").BeginObject().Member("begin", run_.begin).Member("end", run_.end);
     json_.Member("arena", run_.arena_bytes).Key("nodes").BeginArray();
@@ -202,6 +203,14 @@ class ReportData final : TraceVisitor {
     for (const RunReport::Buffer& buffer : run_.buffers) {
       json_.BeginArray().Value(TextOf(buffer.name)).Value(TextOf(buffer.owner));
       json_.Value(buffer.bytes).Value(buffer.begin).Value(buffer.end).EndArray();
+    }
+    json_.EndArray().Key("processes").BeginArray();
+    for (const RunReport::Process& process : run_.processes)
+      json_.BeginArray().Value(process.ns).Value(process.waited).EndArray();
+    json_.EndArray().Key("waits").BeginArray();
+    for (const RunReport::Wait& wait : run_.waits) {
+      json_.BeginArray().Value(TextOf(wait.node)).Value(wait.process).Value(wait.peer);
+      json_.Value(wait.ns).Value(wait.late).EndArray();
     }
     json_.EndArray().EndObject();
   }

@@ -59,6 +59,10 @@ inline constexpr char kPageBeforeData2[] = R"page(</head>
 <p class="faint" id="peak"></p><div class="scroll"><table id="owners"></table></div></section>
 <section id="graph_section" hidden><h2>Graph by time</h2><p class="faint" id="graph_note"></p>
 <div class="scroll"><svg id="graph"></svg></div></section>
+<section id="processes_section" hidden><h2>Processes of the run</h2><table id="processes"></table></section>
+<section id="waits_section" hidden><h2>Waits for other processes</h2>
+<p class="faint">The time in which a message or a collective went on and no other node of its process ran.</p>
+<div class="scroll"><table id="waits"></table></div></section>
 <section id="partition_section" hidden><h2>Partitions</h2>
 <p class="faint" id="partition_note"></p><div class="scroll"><table id="subgraphs"></table></div>
 <h2>Nodes that stay</h2><div class="scroll"><table id="staying"></table></div></section>
