@@ -958,6 +958,8 @@ class Ranks(Cli):
             self.assertEqual(read_npy(self.folder / f"one/{name}.npy"),
                              read_npy(self.folder / f"two/{name}.npy"))
         self.refuses(USAGE, ["run", self.products(), "--pipeline", "2", "--table"], "--table")
+        self.refuses(USAGE, ["run", self.products(), "--pipeline", "2", "--counters", "cycles"],
+                     "--counters")
         self.opkit("run", self.products(), "--random", "--pipeline", "2", code=USAGE,
                    environment={"PMI_SIZE": "3"})
         self.assertIn("--pipeline is 2, but mpirun started 3 processes", self.stderr)
@@ -1007,6 +1009,28 @@ class Ranks(Cli):
         self.refuses(USAGE, ["simulate", path, "--ranks", "0", "--topology", "net.json"], "from 1 to 4096")
         self.refuses(USAGE, ["simulate", path, "--ranks", 2, "--topology", "net.json", "--backward", -1],
                      "--backward")
+
+    def test_a_pipeline_has_one_trace_of_all_ranks(self):
+        out = self.opkit("run", self.products(), "--random", "--pipeline", "2", "--repeat", "3",
+                         "--profile", "trace.json", "--report", "report.html", "--critical-path")
+        self.assertRegex(out, r"run of [\d.]+ us on 2 processes; critical path of \d+ nodes")
+        self.assertIn("waited us", out)
+        trace = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
+        names = [event["args"]["name"] for event in trace if event["name"] == "process_name"]
+        self.assertEqual(names, ["process 0", "process 1"])
+        arrows = [event for event in trace if event.get("cat") == "communication"]
+        starts = {event["bind_id"]: event for event in arrows if event.get("flow_out")}
+        ends = {event["bind_id"]: event for event in arrows if event.get("flow_in")}
+        self.assertEqual(len(arrows), len(starts) + len(ends))
+        self.assertEqual(starts.keys(), ends.keys())
+        self.assertGreater(len(starts), 0)
+        self.assertEqual(len(starts) % 3, 0)  # in each run the same messages
+        for number, start in starts.items():
+            self.assertNotEqual(start["pid"], ends[number]["pid"])
+            self.assertLessEqual(start["ts"], ends[number]["ts"])
+        report = (self.folder / "report.html").read_text()
+        self.assertIn("process 1: process 1", report)
+        self.assertRegex(report, r'"processes":\[\[\d+,\d+\],\[\d+,\d+\]\],"waits":\[\[')
 
 
 class Inspect(Cli):

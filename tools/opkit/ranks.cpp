@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #ifdef OPKIT_CLI_MPI
 #include "opkit/backends/mpi/cluster.hpp"
@@ -12,6 +13,7 @@
 #include "opkit/cluster/local.hpp"
 #include "opkit/cluster/pipeline.hpp"
 #include "opkit/cluster/process_parts.hpp"
+#include "opkit/profile/profiler.hpp"
 #include "terminal.hpp"
 
 namespace cli {
@@ -84,7 +86,7 @@ std::string DescribeRanks(const Graph& graph, const std::vector<Graph::Input>& s
 }
 
 RanksRun RunOnRanks(const Graph& graph, const std::vector<NamedTensor>& inputs,
-                    const ModelOptions& options, int ranks, int repeat) {
+                    const ModelOptions& options, int ranks, int repeat, bool profile) {
   const std::vector<Graph::Input> shapes = ShapesOf(graph, inputs);
   const PipelineCut cut = CutModel(WithShapes(graph, shapes), {}, ranks);
   std::mutex mutex;
@@ -96,13 +98,33 @@ RanksRun RunOnRanks(const Graph& graph, const std::vector<NamedTensor>& inputs,
     Executor executor(Compile(cut.graph, plan));
     for (const NamedTensor& input : inputs)
       if (executor.plan().graph().IsInput(input.name)) executor.Bind(input.name, input.tensor);
+    if (profile) {
+      communicator->Exchange("compiled");
+      if (communicator->backend() != "local" || communicator->process() == 0)
+        Profiler::Start({.shapes = true});
+      AlignClocks(*communicator);
+    }
     Times times;
     for (int i = 0; i < repeat; ++i) {
       const Stopwatch watch;
       executor.Run();
       times.Add(watch.ms());
     }
+    std::vector<Profile> profiles;
+    ClusterRun run;
+    if (profile) {
+      const Profile own = Profiler::Read();
+      profiles = GatherProfiles(*communicator, own);
+      try {
+        run = ProfileOfRun(*communicator, executor.plan(), own);
+      } catch (const Error&) {  // on all ranks, if records of one have found no room
+      }
+    }
     const std::lock_guard lock(mutex);
+    if (communicator->process() == 0) {
+      all.profiles = std::move(profiles);
+      all.run = std::move(run);
+    }
     for (const auto& [name, tensor] : executor.outputs()) {
       const int producer = cut.graph.Producer(name);
       const int maker = producer < 0 ? -1 : cut.graph.node(producer).process();
@@ -110,6 +132,7 @@ RanksRun RunOnRanks(const Graph& graph, const std::vector<NamedTensor>& inputs,
     }
     if (communicator->process() == ranks - 1) all.times = times;
   });
+  Profiler::Stop();
   for (const std::string& output : graph.outputs())
     if (const auto made = found.find(output); made != found.end())
       all.outputs.Add(output, made->second);

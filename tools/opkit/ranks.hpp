@@ -3,6 +3,7 @@
 #define OPKIT_TOOLS_OPKIT_RANKS_HPP_
 
 #include "model.hpp"
+#include "opkit/cluster/cluster_run.hpp"
 #include "timing.hpp"
 
 namespace cli {
@@ -17,13 +18,17 @@ std::string DescribeRanks(const opkit::Graph& graph, const std::vector<opkit::Gr
 struct RanksRun {
   opkit::NamedTensors outputs;  // in the order of the graph
   Times times;                  // of the runs of the last stage
+  // With `profile`, on rank 0: the profiles of all ranks, and their last run unless some of
+  // its records found no room.
+  std::vector<opkit::Profile> profiles;
+  opkit::ClusterRun run;
 };
 
 // Runs the stages of a pipeline `repeat` times, each on a rank of its own. Ranks are threads. In a
 // job of mpirun, which must have as many processes, each process is a rank, and returns the outputs
 // that it makes, and times only if it has the last stage.
 RanksRun RunOnRanks(const opkit::Graph& graph, const std::vector<opkit::NamedTensor>& inputs,
-                    const ModelOptions& options, int ranks, int repeat);
+                    const ModelOptions& options, int ranks, int repeat, bool profile);
 
 }  // namespace cli
 

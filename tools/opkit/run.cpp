@@ -232,6 +232,30 @@ void WriteProfile(const RunCommand& command, const Plan& plan) {
   });
 }
 
+// Writes what the options of a run on several ranks ask for. Rank 0 has the profiles.
+void WriteProfile(const RunCommand& command, const RanksRun& ranks) {
+  if (ranks.profiles.empty()) return;
+  FailWith(ExitCode::kBadFile, "", [&] {
+    const Profile merged = MergedProfile(ranks.profiles);
+    if (command.profile) {
+      const auto& path = *command.profile;
+      // The other formats have the ranks in the names of threads.
+      bool is_merged = false;
+      for (const char* end : {".html", ".pftrace", ".perfetto-trace"})
+        is_merged |= path.ends_with(end);
+      if (is_merged)
+        detail::SaveProfileFile(merged, path);
+      else
+        SaveClusterTrace(ranks.profiles, path);
+    }
+    if (command.report) {
+      ProfileTableOptions table;
+      table.peak = PeakOf(NumThreads(), command.measure_peak);
+      SaveReport(merged, *command.report, table, ReportOfRun(ranks.run));
+    }
+  });
+}
+
 void PrintTimes(const Times& times, const std::string& where) {
   std::fprintf(stderr, "%zu runs on %s: median %s ms, %s to %s\n", times.size(), where.c_str(),
                Fixed(times.Percentile(50), 3).c_str(), Fixed(times.Percentile(0), 3).c_str(),
@@ -243,9 +267,16 @@ void RunModel(RunCommand& command) {
   const auto inputs = MakeInputs(model.graph, command.model, command.random);
   if (command.ranks > 0) {
     if (command.output_dir) MakeFolder(*command.output_dir);  // fails before the run
+    const bool profile = command.profile || command.report || command.critical_path;
     const RanksRun run =
-        RunOnRanks(model.graph, inputs, command.model, command.ranks, command.repeat);
+        RunOnRanks(model.graph, inputs, command.model, command.ranks, command.repeat, profile);
+    WriteProfile(command, run);
     WriteOutputs(run.outputs, command.output_dir.value_or(""));
+    if (command.critical_path && !run.profiles.empty()) {
+      if (run.run.processes.empty())
+        throw Failure(ExitCode::kRunFailed, "the profile has no complete run of all ranks");
+      WriteFile("-", "\n" + ToString(run.run));
+    }
     if (run.times.size() > 1)
       PrintTimes(run.times, Counted(static_cast<size_t>(command.ranks), "rank"));
     return;
@@ -350,8 +381,8 @@ void AddRunCommand(CLI::App& program) {
       ->option_text("FILE.html");
   AddMeasurePeakOption(*app, &command->measure_peak);
   // The options about the one plan of a run.
-  for (const char* option : {"--dump", "--table", "--critical-path", "--explain", "--tuned",
-                             "--selection", "--save-selection", "--profile", "--report"})
+  for (const char* option : {"--dump", "--table", "--explain", "--tuned", "--selection",
+                             "--save-selection", "--counters"})
     pipeline->excludes(app->get_option(option));
   app->footer(
       "Examples:\n"
@@ -360,7 +391,7 @@ void AddRunCommand(CLI::App& program) {
       "  opkit run model.onnx --input a=a.npy b=b.npy --backends reference --threads 1\n"
       "  opkit run model.onnx --input words=words.npy parts=first.npy,second.npy\n"
       "  opkit run model.onnx --random --library libmy_ops.so\n"
-      "  opkit run model.onnx --random --pipeline 2 --repeat 100");
+      "  opkit run model.onnx --random --pipeline 2 --repeat 100 --profile trace.json");
   app->callback([command] { RunModel(*command); });
 }
 
