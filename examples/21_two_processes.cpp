@@ -12,7 +12,7 @@
 
 using namespace opkit;
 
-// What each process does. Returns the exit status of the program.
+// Compiles and runs the part of a process. Returns the exit status of the program.
 int RunPart(const CommunicatorPtr& communicator) {
   Graph graph;
   graph.AddInput("x", DType::kFloat32, {2});

@@ -4629,7 +4629,8 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 #ifdef OPKIT_DEVICE_COMPILER
   static_assert(!__nv_is_extended_device_lambda_closure_type(F),
                 "ParallelFor: this lambda is for the device only and would do nothing on a host "
-                "context; compile CPU kernels in a .cc file");
+                "context; compile the CPU kernel in a .cc file, or pass a struct with an "
+                "OPKIT_HOST_DEVICE call operator");
 #endif
   if constexpr (!Context::kAsynchronous)
     ParallelFor(n, f, grain);
@@ -8611,12 +8612,6 @@ class TypedOp {
       static_assert(kVersions,
                     "OPKIT_OP(…).Kernel<Context, T…>: the function has no version for this context "
                     "and these element types");
-#ifdef OPKIT_DEVICE_COMPILER
-      static_assert(
-          !detail::HostContext<Context>,
-          "OPKIT_OP(…).Kernel<CPUContext>() under a device compiler would compute nothing: "
-          "compile CPU kernels in a .cc file, the device's kernels in a file of their own");
-#endif
       if constexpr (kVersions) {
         detail::MakeTyped make = nullptr;
         if constexpr (!std::is_same_v<Context, CPUContext>) {
@@ -12819,7 +12814,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<Pa
 
 // ---- opkit/graph/plan/process_link.hpp
 // ProcessLink: how a plan of several processes reaches the folder cluster/: the communicator that
-// it holds, and the hook by which Compile takes the nodes of its process.
+// it holds, the hook by which Compile takes the nodes of its process, and the operators whose
+// outputs come from other processes.
 #ifndef OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
 #define OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
 
@@ -12838,6 +12834,18 @@ class ProcessLink : public RefCounted {
   virtual int processes() const = 0;
   // Ends the run on the other processes too, because it failed here. Executors call it.
   virtual void RunFailed(const std::exception_ptr& error) noexcept = 0;
+};
+
+// An operator whose work goes on after RunOnDevice, and which learns the dtype and the shape of an
+// output only from that work. RunOnDevice leaves the output without a tensor.
+class ReceivesOutputs {
+ public:
+  // Makes the outputs of a run whose work has ended with success. The plan calls it when no other
+  // thread uses the operator, and then checks the outputs.
+  virtual void TakeOutputs() = 0;
+
+ protected:
+  ~ReceivesOutputs() = default;
 };
 
 // Returns the nodes of one process, and puts the plan's own communicator into
@@ -15504,6 +15512,28 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // cannot be written.
 void SaveChromeTrace(const Profile& profile, const std::string& path);
 
+// A process of a trace of several. All profiles count time from the same moment.
+struct TraceProcess {
+  std::string name;
+  const Profile* profile = nullptr;
+};
+// An arrow from one process to another. A complete event without duration, with the arrow's name,
+// marks each end.
+struct TraceArrow {
+  struct End {
+    size_t process = 0;  // index of the TraceProcess
+    int thread = 0;      // index in Profile::threads
+    int64_t time = 0;
+  };
+  uint64_t id = 0;  // differs from those of other arrows and of tasks
+  std::string name;
+  End from, to;
+};
+// Writes several profiles as one Chrome trace, with a track for each process. The ids of their
+// invocations must differ. Throws kIo if the file cannot be written.
+void SaveChromeTrace(const std::vector<TraceProcess>& processes,
+                     const std::vector<TraceArrow>& arrows, const std::string& path);
+
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_CHROME_TRACE_HPP_
@@ -15797,8 +15827,21 @@ struct RunReport {
     int64_t bytes = 0;
     int64_t begin = 0, end = 0;  // begin and end of the period in which its memory is in use
   };
+  // The run on one of several processes (ClusterRun of opkit/cluster/cluster_run.hpp).
+  struct Process {
+    int64_t ns = 0;
+    int64_t waited = 0;  // the part of it in which the process only communicated
+  };
+  // A node that communicates with other processes, as in ClusterRun::Wait.
+  struct Wait {
+    std::string node;
+    int process = 0, peer = 0;
+    int64_t ns = 0, late = 0;
+  };
   std::vector<Node> nodes;  // sorted by begin; empty if there is no run to show
   std::vector<Buffer> buffers;
+  std::vector<Process> processes;  // empty for a run of one process
+  std::vector<Wait> waits;
   int64_t begin = 0, end = 0;
   int64_t arena_bytes = 0;  // size of the plan's arena, which holds all buffers
   // The subgraphs that partitioners took, and why other nodes stayed: the JSON of
@@ -18434,6 +18477,8 @@ struct NodeTime {
   int64_t begin = 0;
   int64_t end = 0;  // when the operator returned or its event completed, whichever was later
   int thread = 0;   // index in Profile::threads
+  // Indices in RunProfile::nodes of its predecessors; the one that ended last comes first.
+  std::vector<int> after = {};
 };
 
 // The times of one run.
@@ -21138,14 +21183,19 @@ OPKIT_INLINE bool ThreadPool::Wait(const detail::Latch& latch, int64_t timeout_n
     if (!latch.Enlist(latch_sleeper)) break;
     if (helps) idle_.Enlist(sleeper);
     if (std::exchange(searching, false)) idle_.StopSearching();
-    if (!helps || !HasWork()) {
+    const bool has_work = helps && HasWork();
+    if (!has_work) {
       const detail::EngineScope waiting("wait");
       sleeper.parker.Wait(deadline_ns);
     }
     latch.Delist(latch_sleeper);
-    // A thread that was woken for work counts as searching. If it leaves without taking work,
-    // StopSearching wakes another thread for what is left.
-    if (helps) searching = !idle_.Delist(sleeper);
+    // A thread that was woken for work counts as searching, and so does one that stays awake for
+    // work: its submitter may have seen this thread search, and wakes no other. If the thread
+    // leaves without taking work, StopSearching wakes another thread for what is left.
+    if (helps) {
+      searching = !idle_.Delist(sleeper);
+      if (has_work && !std::exchange(searching, true)) idle_.StartSearching();
+    }
     spin.Woke(sleeper.for_loop, detail::Ticks());
   }
   if (searching) StopSearching();
@@ -29730,6 +29780,10 @@ class DefersFailures {
   // Throws the failure that the work of earlier runs has noted since the last call, with the
   // operator as context. Does not wait for work that is under way.
   virtual void ThrowDeferred() = 0;
+  // Forgets the failures of the runs so far, also those that their work, which may be under way,
+  // has yet to note. Executors call it after a run that failed otherwise or was cancelled. Does not
+  // wait for work.
+  virtual void DiscardDeferred() = 0;
 
  protected:
   ~DefersFailures() = default;
@@ -29908,7 +29962,7 @@ decltype(auto) BodyOnThread(Body& body) {
   if constexpr (requires { body.OnThread(); })
     return body.OnThread();
   else if constexpr (std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>)
-    return static_cast<const Body>(body);
+    return std::add_const_t<Body>(body);  // nvcc warns about a const that is written in a cast
   else
     return (body);
 }
@@ -30455,7 +30509,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // steps in flight fail.
   void Cancel();
   // Cleans up after a failed run. A device may still write to the memory of abandoned steps: these
-  // keep the old arenas, and the next run gets new ones.
+  // keep the old arenas, and the next run gets new ones. The failures that their operators have
+  // deferred, or will defer, are discarded.
   void Clean();
 
   std::string ExplainMode() const;
@@ -30601,6 +30656,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void IssueTo(const Step& step);
   NodeState Issue(int i, const Step& step);
   void OnStepCompleted(int i);
+  // True if the step makes its outputs only when its work has ended.
+  bool MakesOutputsLate(int i) const { return !receiving_.empty() && receiving_[i]; }
+  OPKIT_COLD void TakeOutputs(int i);
   // Polls the events of the steps in flight; the thread that waits for the run calls it. Returns
   // false if there is nothing to poll, or kPolledNs after the first poll of the run.
   bool PollPending();
@@ -30725,8 +30783,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   IndexedVector<std::optional<Event>>
       in_flight_;                           // by step; empty unless the step may be unfinished
   std::vector<DefersFailures*> deferring_;  // the operators that defer failures, step by step
-  std::vector<int> implied_, polled_;       // steps on devices, with and without Step::implied
-  int64_t polled_until_ns_ = -1;            // negative: this run was not polled yet
+  // For each step its operator if that ReceivesOutputs, else null; empty if no operator does.
+  IndexedVector<ReceivesOutputs*> receiving_;
+  std::vector<int> implied_, polled_;  // steps on devices, with and without Step::implied
+  int64_t polled_until_ns_ = -1;       // negative: this run was not polled yet
   bool may_be_observed_ = false;
   std::unique_ptr<Recorded> recorded_;  // null if nothing can be recorded
   std::string why_not_recorded_;
@@ -31006,7 +31066,7 @@ class Executor::Impl {
         plan_(std::move(plan)),
         bindings_(view(), state().donated(), state().defaults()),
         bound_plans_(state().options().max_shapes) {
-    if (state().inputs_known()) Select(state().inputs());
+    if (state().inputs_known()) OnAllProcesses([this] { Select(state().inputs()); });
   }
   ~Impl() {
     if (run_state_ != RunState::kRunningAsync) return;
@@ -31019,17 +31079,19 @@ class Executor::Impl {
 
   NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout) {
     const Claim claim(*this);
-    const GivenInputs given(*this, inputs);
-    RunClaimed(timeout);
-    return Values();
+    return OnAllProcesses([&] {
+      const GivenInputs given(*this, inputs);
+      RunClaimed(timeout);
+      return Values();
+    });
   }
   void Run(Timeout timeout) {
     const Claim claim(*this);
-    RunClaimed(timeout);
+    OnAllProcesses([&] { RunClaimed(timeout); });
   }
   Event RunAsync() {
     Claim claim(*this);
-    Prepare();
+    OnAllProcesses([this] { Prepare(); });
     if (event_.IsFinished()) event_.Reset();
     event_.SetScheduled();
     claim.Keep();
@@ -31191,12 +31253,22 @@ class Executor::Impl {
       current_->Run(timeout);
     } catch (...) {
       changed_ = true;  // the bound tensors may have left their blobs
-      TellOtherProcesses(std::current_exception());
       throw;
     }
     FinalizeOutputs();
     has_outputs_ = true;
     observers.Succeeded();
+  }
+  // Returns f(). If it throws, ends the run on the other processes of the plan too: they would wait
+  // for this one.
+  template <class F>
+  auto OnAllProcesses(F&& f) const -> decltype(f()) {
+    try {
+      return f();
+    } catch (...) {
+      TellOtherProcesses(std::current_exception());
+      throw;
+    }
   }
   void TellOtherProcesses(const std::exception_ptr& error) const noexcept {
     const auto& communicator = state().options().cluster.communicator;
@@ -37104,25 +37176,60 @@ class TraceVisitor {
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Writes the events of one profile to a file, in blocks of about kBlock bytes.
+// The text of a trace's file, which goes there in blocks of about kBlock bytes.
+class ChromeTraceFile {
+ public:
+  explicit ChromeTraceFile(const std::string& path) : file_(path) {}
+  void Begin(int64_t dropped) {
+    json.BeginObject().Member("displayTimeUnit", "ns");
+    json.Key("distributedInfo").BeginObject().Member("rank", 0).EndObject();
+    json.Key("otherData").BeginObject().Member("dropped", dropped).EndObject();
+    json.Key("traceEvents").BeginArray();
+  }
+  // Writes a full block.
+  void Flush() {
+    if (out_.size() <= kBlock) return;
+    file_.Write(out_);
+    out_.clear();
+  }
+  void End() {
+    json.NewLine().EndArray().EndObject();
+    file_.Write(out_ + '\n');
+    file_.Commit();
+  }
+
+ private:
+  static constexpr size_t kBlock = 1 << 20;
+
+  OutputFile file_;
+  std::string out_;
+
+ public:
+  JsonWriter json{out_, JsonWriter::kCompact};
+};
+
+// Writes the events of one profile.
 class ChromeTrace final : TraceVisitor {
  public:
-  ChromeTrace(const Profile& profile, OutputFile& file)
-      : TraceVisitor(profile), file_(file), pid_(getpid()) {}
+  ChromeTrace(const Profile& profile, ChromeTraceFile& file, int64_t pid)
+      : TraceVisitor(profile), file_(file), pid_(pid) {}
 
-  void Write() {
-    json_.BeginObject().Member("displayTimeUnit", "ns");
-    json_.Key("distributedInfo").BeginObject().Member("rank", 0).EndObject();
-    json_.Key("otherData").BeginObject().Member("dropped", profile_.dropped).EndObject();
-    json_.Key("traceEvents").BeginArray();
-    WriteName("process_name", -1, program_invocation_short_name);
+  void Write(std::string_view process) {
+    WriteName("process_name", -1, process);
     for (size_t i = 0; i < profile_.threads.size(); ++i)
       WriteName("thread_name", static_cast<int>(i), profile_.threads[i].name);
     VisitSpans();
     VisitCounters();
     VisitMarkers();
-    json_.NewLine().EndArray().EndObject();
-    file_.Write(out_ + '\n');
+  }
+  // Writes one end of an arrow: its begin ("flow_out") or its end ("flow_in").
+  void WriteArrow(const TraceArrow& arrow, const char* end, const TraceArrow::End& place) {
+    Begin("X", Quoted(arrow.name), place.time);
+    Time("dur", 0);
+    Thread(place.thread);
+    json_.Member("cat", "communication");
+    Flow(arrow.id, end);
+    json_.EndObject();
   }
 
  private:
@@ -37140,7 +37247,7 @@ class ChromeTrace final : TraceVisitor {
     if (span.node != 0) json_.Member("node", Text(span.node));
     VisitFacts(span);
     json_.EndObject();
-    if (IsTask(span)) Flow(span, "flow_in");
+    if (IsTask(span)) Flow(span.id, "flow_in");
     json_.EndObject();
   }
   void OnFact(const TraceFact& fact) override {
@@ -37163,7 +37270,7 @@ class ChromeTrace final : TraceVisitor {
     Time("dur", 0);
     Thread(span.pusher);
     json_.Member("cat", "push");
-    Flow(span, "flow_out");
+    Flow(span.id, "flow_out");
     json_.EndObject();
   }
   // Writes two events that the invocation's id connects.
@@ -37195,16 +37302,11 @@ class ChromeTrace final : TraceVisitor {
     json_.EndObject();
   }
 
-  // Marks the event as the beginning ("flow_out") or end ("flow_in") of the invocation's arrow.
-  void Flow(const ProfileSpan& span, const char* end) {
-    json_.Member("bind_id", span.id).Member(end, true);
-  }
+  // Marks the event as the beginning ("flow_out") or end ("flow_in") of an arrow.
+  void Flow(uint64_t id, const char* end) { json_.Member("bind_id", id).Member(end, true); }
   // Begins an event; `name` is in quotes.
   void Begin(const char* phase, std::string_view name, int64_t time) {
-    if (out_.size() > kBlock) {
-      file_.Write(out_);
-      out_.clear();
-    }
+    file_.Flush();
     json_.NewLine().BeginObject().Member("ph", phase).Key("name").Item() += name;
     Time("ts", time);
     json_.Member("pid", pid_);
@@ -37225,21 +37327,37 @@ class ChromeTrace final : TraceVisitor {
     return quoted;
   }
 
-  static constexpr size_t kBlock = 1 << 20;
-
-  OutputFile& file_;
+  ChromeTraceFile& file_;
   const int64_t pid_;
-  std::string out_;
-  JsonWriter json_{out_, JsonWriter::kCompact};
+  JsonWriter& json_ = file_.json;
   std::vector<std::string> quoted_;  // by number of the name
 };
 
 }  // namespace detail
 
 OPKIT_INLINE void SaveChromeTrace(const Profile& profile, const std::string& path) {
-  detail::OutputFile file(path);
-  detail::ChromeTrace(profile, file).Write();
-  file.Commit();
+  detail::ChromeTraceFile file(path);
+  file.Begin(profile.dropped);
+  detail::ChromeTrace(profile, file, getpid()).Write(program_invocation_short_name);
+  file.End();
+}
+
+OPKIT_INLINE void SaveChromeTrace(const std::vector<TraceProcess>& processes,
+                                  const std::vector<TraceArrow>& arrows, const std::string& path) {
+  int64_t dropped = 0;
+  for (const TraceProcess& process : processes) dropped += process.profile->dropped;
+  detail::ChromeTraceFile file(path);
+  file.Begin(dropped);
+  const auto trace = [&](size_t process) {
+    return detail::ChromeTrace(*processes[process].profile, file, static_cast<int64_t>(process));
+  };
+  for (size_t process = 0; process < processes.size(); ++process)
+    trace(process).Write(processes[process].name);
+  for (const TraceArrow& arrow : arrows) {
+    trace(arrow.from.process).WriteArrow(arrow, "flow_out", arrow.from);
+    trace(arrow.to.process).WriteArrow(arrow, "flow_in", arrow.to);
+  }
+  file.End();
 }
 
 }}  // namespace opkit
@@ -45846,6 +45964,12 @@ class RecordedRun {
                            ready[step], span.begin, EndOf(span), span.thread});
       if (at < 0 || EndOf(span) > EndOf(*spans_[at])) at = step;
     }
+    for (int step = 0; step < schedule_.size(); ++step)
+      for (const int entry : EntriesOf(schedule_, step)) {
+        const auto target = Index(Schedule::TargetOf(entry));
+        std::vector<int>& after = run.nodes[Index(place[target])].after;
+        after.insert(last[target] == step ? after.begin() : after.end(), place[step]);
+      }
     for (; at >= 0; at = last[at]) run.critical_path.push_back(place[at]);
     std::reverse(run.critical_path.begin(), run.critical_path.end());
     return run;
@@ -45905,11 +46029,8 @@ OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
   for (size_t i = 0; i < run.nodes.size(); ++i) {
     const NodeTime& node = run.nodes[i];
     place_of[step_of[node.node]] = static_cast<int>(i);
-    report.nodes.push_back({node.name, node.ready, node.begin, node.end, {}, false});
+    report.nodes.push_back({node.name, node.ready, node.begin, node.end, node.after, false});
   }
-  for (int step = 0; step < schedule.size(); ++step)
-    for (const int entry : detail::EntriesOf(schedule, step))
-      report.nodes[Index(place_of[Schedule::TargetOf(entry)])].after.push_back(place_of[step]);
   for (const int place : run.critical_path) report.nodes[Index(place)].critical = true;
 
   const auto node_at = [&](int64_t memory_step) -> const RunReport::Node& {
@@ -47099,6 +47220,11 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   }
 }
 
+// True if the text names the device: "cuda" and "cuda:0" are one.
+OPKIT_COLD inline bool NamesDevice(const std::string& text, Device device) {
+  return text == ToString(device) || text == StrCat(ToString(device.type), ":", device.index);
+}
+
 OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNotForced(const Selection::Node& forced,
                                                                  const OperatorDef& def) const {
   if (!forced.op.empty() && forced.op != def.type())
@@ -47109,10 +47235,10 @@ OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNotForced(const Selection
                            [&](const Kernel* one) { return one->backend == forced.backend; }) &&
       !Chooses(def))
     return StrCat("the operator has no kernel '", forced.backend, "'");
-  if (forced.device.empty() || forced.device == ToString(def.device())) return {};
+  if (forced.device.empty() || NamesDevice(forced.device, def.device())) return {};
   if (Chooses(def))
     for (const Device device : *options_.devices)
-      if (forced.device == ToString(device)) return {};
+      if (NamesDevice(forced.device, device)) return {};
   return StrCat(
       "the selection has node '", forced.node, "' run on ", forced.device,
       ", but it may not: ", ToString(def), " runs on ",
@@ -47270,7 +47396,7 @@ OPKIT_INLINE void KernelSelector::ForEachDevice(int node, VisitDevice visit,
   if (!Chooses(def)) return visit(def.device(), asked);
   const Selection::Node* const forced = Forced(node);
   for (const Device device : *options_.devices) {
-    if (forced && !forced->device.empty() && forced->device != ToString(device)) continue;
+    if (forced && !forced->device.empty() && !NamesDevice(forced->device, device)) continue;
     std::string why = WhyNoDevice(device);
     if (why.empty() && OpRegistry::Global().FindKernels(def.type(), device.type).empty())
       why = StrCat("the operator has no kernel for ", device);
@@ -47477,7 +47603,11 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   for (int i = 0; i < (rating.best < 0 ? count : rating.best); ++i)
     passed_over +=
         StrCat("\n  backend ", rating.candidates[i].candidate.name(), ": ", rating.WhyNot(i));
-  if (rating.best < 0) ThrowNoKernel(view_.graph().node(node), passed_over);
+  if (rating.best < 0) {
+    OperatorDef def = view_.graph().node(node);
+    if (Chooses(def)) def.Device(options_.devices->front());
+    ThrowNoKernel(def, passed_over);
+  }
   KernelCandidate& best = rating.candidates[rating.best].candidate;
   const Device device = rating.candidates[rating.best].device;
   choice.kernel = best.kernel;
@@ -50528,6 +50658,7 @@ OPKIT_INLINE void BoundPlan::Clean() {
   while (running().pending() > 0) sched_yield();  // waits for completions on their way
   running().Drain();
   for (int i : implied_) SetInFlight(i, {});
+  for (DefersFailures* const op : deferring_) op->DiscardDeferred();
   if (recorded_) recorded_->runs.Drop();  // also if the plan has no arenas
   ReleaseArenas();
   shared_arenas_->Abandon();
@@ -50555,10 +50686,12 @@ OPKIT_INLINE void BoundPlan::IssueTo(const Step& step) {
 
 OPKIT_INLINE NodeState BoundPlan::Issue(int i, const Step& step) {
   IssueTo(step);
-  CheckPlaces(step);
+  const bool is_late = MakesOutputsLate(i);
+  if (!is_late) CheckPlaces(step);
   const Event& event = step.op->event();
   if (!step.implied && event.IsFinished()) {
     event.RethrowIfFailed();
+    if (is_late) TakeOutputs(i);
     return NodeState::kDone;
   }
   SetInFlight(i, event);
@@ -50571,8 +50704,20 @@ OPKIT_INLINE NodeState BoundPlan::Issue(int i, const Step& step) {
   return NodeState::kPending;
 }
 
+OPKIT_COLD OPKIT_INLINE void BoundPlan::TakeOutputs(int i) {
+  receiving_[i]->TakeOutputs();
+  CheckPlaces(steps_[i]);
+}
+
 OPKIT_INLINE void BoundPlan::OnStepCompleted(int i) {
-  const std::exception_ptr failure = steps_[i].op->event().exception();
+  std::exception_ptr failure = steps_[i].op->event().exception();
+  if (!failure && MakesOutputsLate(i)) {
+    try {
+      TakeOutputs(i);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
   SetInFlight(i, {});
   if (failure) FailPending(failure);
   running().Complete(i, failure);
@@ -50761,6 +50906,10 @@ OPKIT_INLINE void BoundPlan::MakeSteps() {
   for (size_t i = 0; i < steps_.size(); ++i) {
     Step& step = steps_[i];
     if (auto* const op = dynamic_cast<DefersFailures*>(step.op)) deferring_.push_back(op);
+    if (auto* const op = dynamic_cast<ReceivesOutputs*>(step.op)) {
+      receiving_.resize(steps_.size());
+      receiving_[i] = op;
+    }
     // Host work completes its own event, also when it fails; it needs no polling.
     if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
     step.implied = FollowsFromOthers(static_cast<int>(i));

@@ -4624,7 +4624,8 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 #ifdef OPKIT_DEVICE_COMPILER
   static_assert(!__nv_is_extended_device_lambda_closure_type(F),
                 "ParallelFor: this lambda is for the device only and would do nothing on a host "
-                "context; compile CPU kernels in a .cc file");
+                "context; compile the CPU kernel in a .cc file, or pass a struct with an "
+                "OPKIT_HOST_DEVICE call operator");
 #endif
   if constexpr (!Context::kAsynchronous)
     ParallelFor(n, f, grain);
@@ -8606,12 +8607,6 @@ class TypedOp {
       static_assert(kVersions,
                     "OPKIT_OP(…).Kernel<Context, T…>: the function has no version for this context "
                     "and these element types");
-#ifdef OPKIT_DEVICE_COMPILER
-      static_assert(
-          !detail::HostContext<Context>,
-          "OPKIT_OP(…).Kernel<CPUContext>() under a device compiler would compute nothing: "
-          "compile CPU kernels in a .cc file, the device's kernels in a file of their own");
-#endif
       if constexpr (kVersions) {
         detail::MakeTyped make = nullptr;
         if constexpr (!std::is_same_v<Context, CPUContext>) {
@@ -11298,14 +11293,19 @@ OPKIT_INLINE bool ThreadPool::Wait(const detail::Latch& latch, int64_t timeout_n
     if (!latch.Enlist(latch_sleeper)) break;
     if (helps) idle_.Enlist(sleeper);
     if (std::exchange(searching, false)) idle_.StopSearching();
-    if (!helps || !HasWork()) {
+    const bool has_work = helps && HasWork();
+    if (!has_work) {
       const detail::EngineScope waiting("wait");
       sleeper.parker.Wait(deadline_ns);
     }
     latch.Delist(latch_sleeper);
-    // A thread that was woken for work counts as searching. If it leaves without taking work,
-    // StopSearching wakes another thread for what is left.
-    if (helps) searching = !idle_.Delist(sleeper);
+    // A thread that was woken for work counts as searching, and so does one that stays awake for
+    // work: its submitter may have seen this thread search, and wakes no other. If the thread
+    // leaves without taking work, StopSearching wakes another thread for what is left.
+    if (helps) {
+      searching = !idle_.Delist(sleeper);
+      if (has_work && !std::exchange(searching, true)) idle_.StartSearching();
+    }
     spin.Woke(sleeper.for_loop, detail::Ticks());
   }
   if (searching) StopSearching();

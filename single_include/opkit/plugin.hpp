@@ -4627,7 +4627,8 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 #ifdef OPKIT_DEVICE_COMPILER
   static_assert(!__nv_is_extended_device_lambda_closure_type(F),
                 "ParallelFor: this lambda is for the device only and would do nothing on a host "
-                "context; compile CPU kernels in a .cc file");
+                "context; compile the CPU kernel in a .cc file, or pass a struct with an "
+                "OPKIT_HOST_DEVICE call operator");
 #endif
   if constexpr (!Context::kAsynchronous)
     ParallelFor(n, f, grain);
@@ -8609,12 +8610,6 @@ class TypedOp {
       static_assert(kVersions,
                     "OPKIT_OP(…).Kernel<Context, T…>: the function has no version for this context "
                     "and these element types");
-#ifdef OPKIT_DEVICE_COMPILER
-      static_assert(
-          !detail::HostContext<Context>,
-          "OPKIT_OP(…).Kernel<CPUContext>() under a device compiler would compute nothing: "
-          "compile CPU kernels in a .cc file, the device's kernels in a file of their own");
-#endif
       if constexpr (kVersions) {
         detail::MakeTyped make = nullptr;
         if constexpr (!std::is_same_v<Context, CPUContext>) {
@@ -14800,14 +14795,19 @@ OPKIT_INLINE bool ThreadPool::Wait(const detail::Latch& latch, int64_t timeout_n
     if (!latch.Enlist(latch_sleeper)) break;
     if (helps) idle_.Enlist(sleeper);
     if (std::exchange(searching, false)) idle_.StopSearching();
-    if (!helps || !HasWork()) {
+    const bool has_work = helps && HasWork();
+    if (!has_work) {
       const detail::EngineScope waiting("wait");
       sleeper.parker.Wait(deadline_ns);
     }
     latch.Delist(latch_sleeper);
-    // A thread that was woken for work counts as searching. If it leaves without taking work,
-    // StopSearching wakes another thread for what is left.
-    if (helps) searching = !idle_.Delist(sleeper);
+    // A thread that was woken for work counts as searching, and so does one that stays awake for
+    // work: its submitter may have seen this thread search, and wakes no other. If the thread
+    // leaves without taking work, StopSearching wakes another thread for what is left.
+    if (helps) {
+      searching = !idle_.Delist(sleeper);
+      if (has_work && !std::exchange(searching, true)) idle_.StartSearching();
+    }
     spin.Woke(sleeper.for_loop, detail::Ticks());
   }
   if (searching) StopSearching();
@@ -23137,7 +23137,8 @@ OPKIT_IMAGE_LOCAL inline constinit Hook<Graph(const Graph&, const std::vector<Pa
 
 // ---- opkit/graph/plan/process_link.hpp
 // ProcessLink: how a plan of several processes reaches the folder cluster/: the communicator that
-// it holds, and the hook by which Compile takes the nodes of its process.
+// it holds, the hook by which Compile takes the nodes of its process, and the operators whose
+// outputs come from other processes.
 #ifndef OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
 #define OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
 
@@ -23156,6 +23157,18 @@ class ProcessLink : public RefCounted {
   virtual int processes() const = 0;
   // Ends the run on the other processes too, because it failed here. Executors call it.
   virtual void RunFailed(const std::exception_ptr& error) noexcept = 0;
+};
+
+// An operator whose work goes on after RunOnDevice, and which learns the dtype and the shape of an
+// output only from that work. RunOnDevice leaves the output without a tensor.
+class ReceivesOutputs {
+ public:
+  // Makes the outputs of a run whose work has ended with success. The plan calls it when no other
+  // thread uses the operator, and then checks the outputs.
+  virtual void TakeOutputs() = 0;
+
+ protected:
+  ~ReceivesOutputs() = default;
 };
 
 // Returns the nodes of one process, and puts the plan's own communicator into
@@ -30611,6 +30624,10 @@ class DefersFailures {
   // Throws the failure that the work of earlier runs has noted since the last call, with the
   // operator as context. Does not wait for work that is under way.
   virtual void ThrowDeferred() = 0;
+  // Forgets the failures of the runs so far, also those that their work, which may be under way,
+  // has yet to note. Executors call it after a run that failed otherwise or was cancelled. Does not
+  // wait for work.
+  virtual void DiscardDeferred() = 0;
 
  protected:
   ~DefersFailures() = default;
@@ -30789,7 +30806,7 @@ decltype(auto) BodyOnThread(Body& body) {
   if constexpr (requires { body.OnThread(); })
     return body.OnThread();
   else if constexpr (std::is_trivially_copyable_v<Body> && std::is_invocable_v<const Body&, int>)
-    return static_cast<const Body>(body);
+    return std::add_const_t<Body>(body);  // nvcc warns about a const that is written in a cast
   else
     return (body);
 }
@@ -31336,7 +31353,8 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   // steps in flight fail.
   void Cancel();
   // Cleans up after a failed run. A device may still write to the memory of abandoned steps: these
-  // keep the old arenas, and the next run gets new ones.
+  // keep the old arenas, and the next run gets new ones. The failures that their operators have
+  // deferred, or will defer, are discarded.
   void Clean();
 
   std::string ExplainMode() const;
@@ -31482,6 +31500,9 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   void IssueTo(const Step& step);
   NodeState Issue(int i, const Step& step);
   void OnStepCompleted(int i);
+  // True if the step makes its outputs only when its work has ended.
+  bool MakesOutputsLate(int i) const { return !receiving_.empty() && receiving_[i]; }
+  OPKIT_COLD void TakeOutputs(int i);
   // Polls the events of the steps in flight; the thread that waits for the run calls it. Returns
   // false if there is nothing to poll, or kPolledNs after the first poll of the run.
   bool PollPending();
@@ -31606,8 +31627,10 @@ class BoundPlan final : public RefCounted, public BodyRunner {
   IndexedVector<std::optional<Event>>
       in_flight_;                           // by step; empty unless the step may be unfinished
   std::vector<DefersFailures*> deferring_;  // the operators that defer failures, step by step
-  std::vector<int> implied_, polled_;       // steps on devices, with and without Step::implied
-  int64_t polled_until_ns_ = -1;            // negative: this run was not polled yet
+  // For each step its operator if that ReceivesOutputs, else null; empty if no operator does.
+  IndexedVector<ReceivesOutputs*> receiving_;
+  std::vector<int> implied_, polled_;  // steps on devices, with and without Step::implied
+  int64_t polled_until_ns_ = -1;       // negative: this run was not polled yet
   bool may_be_observed_ = false;
   std::unique_ptr<Recorded> recorded_;  // null if nothing can be recorded
   std::string why_not_recorded_;
@@ -31887,7 +31910,7 @@ class Executor::Impl {
         plan_(std::move(plan)),
         bindings_(view(), state().donated(), state().defaults()),
         bound_plans_(state().options().max_shapes) {
-    if (state().inputs_known()) Select(state().inputs());
+    if (state().inputs_known()) OnAllProcesses([this] { Select(state().inputs()); });
   }
   ~Impl() {
     if (run_state_ != RunState::kRunningAsync) return;
@@ -31900,17 +31923,19 @@ class Executor::Impl {
 
   NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout) {
     const Claim claim(*this);
-    const GivenInputs given(*this, inputs);
-    RunClaimed(timeout);
-    return Values();
+    return OnAllProcesses([&] {
+      const GivenInputs given(*this, inputs);
+      RunClaimed(timeout);
+      return Values();
+    });
   }
   void Run(Timeout timeout) {
     const Claim claim(*this);
-    RunClaimed(timeout);
+    OnAllProcesses([&] { RunClaimed(timeout); });
   }
   Event RunAsync() {
     Claim claim(*this);
-    Prepare();
+    OnAllProcesses([this] { Prepare(); });
     if (event_.IsFinished()) event_.Reset();
     event_.SetScheduled();
     claim.Keep();
@@ -32072,12 +32097,22 @@ class Executor::Impl {
       current_->Run(timeout);
     } catch (...) {
       changed_ = true;  // the bound tensors may have left their blobs
-      TellOtherProcesses(std::current_exception());
       throw;
     }
     FinalizeOutputs();
     has_outputs_ = true;
     observers.Succeeded();
+  }
+  // Returns f(). If it throws, ends the run on the other processes of the plan too: they would wait
+  // for this one.
+  template <class F>
+  auto OnAllProcesses(F&& f) const -> decltype(f()) {
+    try {
+      return f();
+    } catch (...) {
+      TellOtherProcesses(std::current_exception());
+      throw;
+    }
   }
   void TellOtherProcesses(const std::exception_ptr& error) const noexcept {
     const auto& communicator = state().options().cluster.communicator;
@@ -35789,6 +35824,11 @@ OPKIT_COLD OPKIT_INLINE void KernelSelector::FindForced() {
   }
 }
 
+// True if the text names the device: "cuda" and "cuda:0" are one.
+OPKIT_COLD inline bool NamesDevice(const std::string& text, Device device) {
+  return text == ToString(device) || text == StrCat(ToString(device.type), ":", device.index);
+}
+
 OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNotForced(const Selection::Node& forced,
                                                                  const OperatorDef& def) const {
   if (!forced.op.empty() && forced.op != def.type())
@@ -35799,10 +35839,10 @@ OPKIT_COLD OPKIT_INLINE std::string KernelSelector::WhyNotForced(const Selection
                            [&](const Kernel* one) { return one->backend == forced.backend; }) &&
       !Chooses(def))
     return StrCat("the operator has no kernel '", forced.backend, "'");
-  if (forced.device.empty() || forced.device == ToString(def.device())) return {};
+  if (forced.device.empty() || NamesDevice(forced.device, def.device())) return {};
   if (Chooses(def))
     for (const Device device : *options_.devices)
-      if (forced.device == ToString(device)) return {};
+      if (NamesDevice(forced.device, device)) return {};
   return StrCat(
       "the selection has node '", forced.node, "' run on ", forced.device,
       ", but it may not: ", ToString(def), " runs on ",
@@ -35960,7 +36000,7 @@ OPKIT_INLINE void KernelSelector::ForEachDevice(int node, VisitDevice visit,
   if (!Chooses(def)) return visit(def.device(), asked);
   const Selection::Node* const forced = Forced(node);
   for (const Device device : *options_.devices) {
-    if (forced && !forced->device.empty() && forced->device != ToString(device)) continue;
+    if (forced && !forced->device.empty() && !NamesDevice(forced->device, device)) continue;
     std::string why = WhyNoDevice(device);
     if (why.empty() && OpRegistry::Global().FindKernels(def.type(), device.type).empty())
       why = StrCat("the operator has no kernel for ", device);
@@ -36167,7 +36207,11 @@ OPKIT_INLINE void KernelSelector::Select(int node, NodeChoice& choice) {
   for (int i = 0; i < (rating.best < 0 ? count : rating.best); ++i)
     passed_over +=
         StrCat("\n  backend ", rating.candidates[i].candidate.name(), ": ", rating.WhyNot(i));
-  if (rating.best < 0) ThrowNoKernel(view_.graph().node(node), passed_over);
+  if (rating.best < 0) {
+    OperatorDef def = view_.graph().node(node);
+    if (Chooses(def)) def.Device(options_.devices->front());
+    ThrowNoKernel(def, passed_over);
+  }
   KernelCandidate& best = rating.candidates[rating.best].candidate;
   const Device device = rating.candidates[rating.best].device;
   choice.kernel = best.kernel;
@@ -39717,6 +39761,7 @@ OPKIT_INLINE void BoundPlan::Clean() {
   while (running().pending() > 0) sched_yield();  // waits for completions on their way
   running().Drain();
   for (int i : implied_) SetInFlight(i, {});
+  for (DefersFailures* const op : deferring_) op->DiscardDeferred();
   if (recorded_) recorded_->runs.Drop();  // also if the plan has no arenas
   ReleaseArenas();
   shared_arenas_->Abandon();
@@ -39744,10 +39789,12 @@ OPKIT_INLINE void BoundPlan::IssueTo(const Step& step) {
 
 OPKIT_INLINE NodeState BoundPlan::Issue(int i, const Step& step) {
   IssueTo(step);
-  CheckPlaces(step);
+  const bool is_late = MakesOutputsLate(i);
+  if (!is_late) CheckPlaces(step);
   const Event& event = step.op->event();
   if (!step.implied && event.IsFinished()) {
     event.RethrowIfFailed();
+    if (is_late) TakeOutputs(i);
     return NodeState::kDone;
   }
   SetInFlight(i, event);
@@ -39760,8 +39807,20 @@ OPKIT_INLINE NodeState BoundPlan::Issue(int i, const Step& step) {
   return NodeState::kPending;
 }
 
+OPKIT_COLD OPKIT_INLINE void BoundPlan::TakeOutputs(int i) {
+  receiving_[i]->TakeOutputs();
+  CheckPlaces(steps_[i]);
+}
+
 OPKIT_INLINE void BoundPlan::OnStepCompleted(int i) {
-  const std::exception_ptr failure = steps_[i].op->event().exception();
+  std::exception_ptr failure = steps_[i].op->event().exception();
+  if (!failure && MakesOutputsLate(i)) {
+    try {
+      TakeOutputs(i);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
   SetInFlight(i, {});
   if (failure) FailPending(failure);
   running().Complete(i, failure);
@@ -39950,6 +40009,10 @@ OPKIT_INLINE void BoundPlan::MakeSteps() {
   for (size_t i = 0; i < steps_.size(); ++i) {
     Step& step = steps_[i];
     if (auto* const op = dynamic_cast<DefersFailures*>(step.op)) deferring_.push_back(op);
+    if (auto* const op = dynamic_cast<ReceivesOutputs*>(step.op)) {
+      receiving_.resize(steps_.size());
+      receiving_[i] = op;
+    }
     // Host work completes its own event, also when it fails; it needs no polling.
     if (!step.asynchronous || IsHostAccessible(step.op->device().type)) continue;
     step.implied = FollowsFromOthers(static_cast<int>(i));

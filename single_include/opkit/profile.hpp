@@ -4624,7 +4624,8 @@ void ParallelFor(Context& context, int64_t n, F f, int64_t grain = kAutoGrain) {
 #ifdef OPKIT_DEVICE_COMPILER
   static_assert(!__nv_is_extended_device_lambda_closure_type(F),
                 "ParallelFor: this lambda is for the device only and would do nothing on a host "
-                "context; compile CPU kernels in a .cc file");
+                "context; compile the CPU kernel in a .cc file, or pass a struct with an "
+                "OPKIT_HOST_DEVICE call operator");
 #endif
   if constexpr (!Context::kAsynchronous)
     ParallelFor(n, f, grain);
@@ -8606,12 +8607,6 @@ class TypedOp {
       static_assert(kVersions,
                     "OPKIT_OP(…).Kernel<Context, T…>: the function has no version for this context "
                     "and these element types");
-#ifdef OPKIT_DEVICE_COMPILER
-      static_assert(
-          !detail::HostContext<Context>,
-          "OPKIT_OP(…).Kernel<CPUContext>() under a device compiler would compute nothing: "
-          "compile CPU kernels in a .cc file, the device's kernels in a file of their own");
-#endif
       if constexpr (kVersions) {
         detail::MakeTyped make = nullptr;
         if constexpr (!std::is_same_v<Context, CPUContext>) {
@@ -8953,6 +8948,28 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 // cannot be written.
 void SaveChromeTrace(const Profile& profile, const std::string& path);
 
+// A process of a trace of several. All profiles count time from the same moment.
+struct TraceProcess {
+  std::string name;
+  const Profile* profile = nullptr;
+};
+// An arrow from one process to another. A complete event without duration, with the arrow's name,
+// marks each end.
+struct TraceArrow {
+  struct End {
+    size_t process = 0;  // index of the TraceProcess
+    int thread = 0;      // index in Profile::threads
+    int64_t time = 0;
+  };
+  uint64_t id = 0;  // differs from those of other arrows and of tasks
+  std::string name;
+  End from, to;
+};
+// Writes several profiles as one Chrome trace, with a track for each process. The ids of their
+// invocations must differ. Throws kIo if the file cannot be written.
+void SaveChromeTrace(const std::vector<TraceProcess>& processes,
+                     const std::vector<TraceArrow>& arrows, const std::string& path);
+
 }}  // namespace opkit
 
 #endif  // OPKIT_PROFILE_CHROME_TRACE_HPP_
@@ -9246,8 +9263,21 @@ struct RunReport {
     int64_t bytes = 0;
     int64_t begin = 0, end = 0;  // begin and end of the period in which its memory is in use
   };
+  // The run on one of several processes (ClusterRun of opkit/cluster/cluster_run.hpp).
+  struct Process {
+    int64_t ns = 0;
+    int64_t waited = 0;  // the part of it in which the process only communicated
+  };
+  // A node that communicates with other processes, as in ClusterRun::Wait.
+  struct Wait {
+    std::string node;
+    int process = 0, peer = 0;
+    int64_t ns = 0, late = 0;
+  };
   std::vector<Node> nodes;  // sorted by begin; empty if there is no run to show
   std::vector<Buffer> buffers;
+  std::vector<Process> processes;  // empty for a run of one process
+  std::vector<Wait> waits;
   int64_t begin = 0, end = 0;
   int64_t arena_bytes = 0;  // size of the plan's arena, which holds all buffers
   // The subgraphs that partitioners took, and why other nodes stayed: the JSON of
@@ -11891,14 +11921,19 @@ OPKIT_INLINE bool ThreadPool::Wait(const detail::Latch& latch, int64_t timeout_n
     if (!latch.Enlist(latch_sleeper)) break;
     if (helps) idle_.Enlist(sleeper);
     if (std::exchange(searching, false)) idle_.StopSearching();
-    if (!helps || !HasWork()) {
+    const bool has_work = helps && HasWork();
+    if (!has_work) {
       const detail::EngineScope waiting("wait");
       sleeper.parker.Wait(deadline_ns);
     }
     latch.Delist(latch_sleeper);
-    // A thread that was woken for work counts as searching. If it leaves without taking work,
-    // StopSearching wakes another thread for what is left.
-    if (helps) searching = !idle_.Delist(sleeper);
+    // A thread that was woken for work counts as searching, and so does one that stays awake for
+    // work: its submitter may have seen this thread search, and wakes no other. If the thread
+    // leaves without taking work, StopSearching wakes another thread for what is left.
+    if (helps) {
+      searching = !idle_.Delist(sleeper);
+      if (has_work && !std::exchange(searching, true)) idle_.StartSearching();
+    }
     spin.Woke(sleeper.for_loop, detail::Ticks());
   }
   if (searching) StopSearching();
@@ -16841,25 +16876,60 @@ class TraceVisitor {
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
-// Writes the events of one profile to a file, in blocks of about kBlock bytes.
+// The text of a trace's file, which goes there in blocks of about kBlock bytes.
+class ChromeTraceFile {
+ public:
+  explicit ChromeTraceFile(const std::string& path) : file_(path) {}
+  void Begin(int64_t dropped) {
+    json.BeginObject().Member("displayTimeUnit", "ns");
+    json.Key("distributedInfo").BeginObject().Member("rank", 0).EndObject();
+    json.Key("otherData").BeginObject().Member("dropped", dropped).EndObject();
+    json.Key("traceEvents").BeginArray();
+  }
+  // Writes a full block.
+  void Flush() {
+    if (out_.size() <= kBlock) return;
+    file_.Write(out_);
+    out_.clear();
+  }
+  void End() {
+    json.NewLine().EndArray().EndObject();
+    file_.Write(out_ + '\n');
+    file_.Commit();
+  }
+
+ private:
+  static constexpr size_t kBlock = 1 << 20;
+
+  OutputFile file_;
+  std::string out_;
+
+ public:
+  JsonWriter json{out_, JsonWriter::kCompact};
+};
+
+// Writes the events of one profile.
 class ChromeTrace final : TraceVisitor {
  public:
-  ChromeTrace(const Profile& profile, OutputFile& file)
-      : TraceVisitor(profile), file_(file), pid_(getpid()) {}
+  ChromeTrace(const Profile& profile, ChromeTraceFile& file, int64_t pid)
+      : TraceVisitor(profile), file_(file), pid_(pid) {}
 
-  void Write() {
-    json_.BeginObject().Member("displayTimeUnit", "ns");
-    json_.Key("distributedInfo").BeginObject().Member("rank", 0).EndObject();
-    json_.Key("otherData").BeginObject().Member("dropped", profile_.dropped).EndObject();
-    json_.Key("traceEvents").BeginArray();
-    WriteName("process_name", -1, program_invocation_short_name);
+  void Write(std::string_view process) {
+    WriteName("process_name", -1, process);
     for (size_t i = 0; i < profile_.threads.size(); ++i)
       WriteName("thread_name", static_cast<int>(i), profile_.threads[i].name);
     VisitSpans();
     VisitCounters();
     VisitMarkers();
-    json_.NewLine().EndArray().EndObject();
-    file_.Write(out_ + '\n');
+  }
+  // Writes one end of an arrow: its begin ("flow_out") or its end ("flow_in").
+  void WriteArrow(const TraceArrow& arrow, const char* end, const TraceArrow::End& place) {
+    Begin("X", Quoted(arrow.name), place.time);
+    Time("dur", 0);
+    Thread(place.thread);
+    json_.Member("cat", "communication");
+    Flow(arrow.id, end);
+    json_.EndObject();
   }
 
  private:
@@ -16877,7 +16947,7 @@ class ChromeTrace final : TraceVisitor {
     if (span.node != 0) json_.Member("node", Text(span.node));
     VisitFacts(span);
     json_.EndObject();
-    if (IsTask(span)) Flow(span, "flow_in");
+    if (IsTask(span)) Flow(span.id, "flow_in");
     json_.EndObject();
   }
   void OnFact(const TraceFact& fact) override {
@@ -16900,7 +16970,7 @@ class ChromeTrace final : TraceVisitor {
     Time("dur", 0);
     Thread(span.pusher);
     json_.Member("cat", "push");
-    Flow(span, "flow_out");
+    Flow(span.id, "flow_out");
     json_.EndObject();
   }
   // Writes two events that the invocation's id connects.
@@ -16932,16 +17002,11 @@ class ChromeTrace final : TraceVisitor {
     json_.EndObject();
   }
 
-  // Marks the event as the beginning ("flow_out") or end ("flow_in") of the invocation's arrow.
-  void Flow(const ProfileSpan& span, const char* end) {
-    json_.Member("bind_id", span.id).Member(end, true);
-  }
+  // Marks the event as the beginning ("flow_out") or end ("flow_in") of an arrow.
+  void Flow(uint64_t id, const char* end) { json_.Member("bind_id", id).Member(end, true); }
   // Begins an event; `name` is in quotes.
   void Begin(const char* phase, std::string_view name, int64_t time) {
-    if (out_.size() > kBlock) {
-      file_.Write(out_);
-      out_.clear();
-    }
+    file_.Flush();
     json_.NewLine().BeginObject().Member("ph", phase).Key("name").Item() += name;
     Time("ts", time);
     json_.Member("pid", pid_);
@@ -16962,21 +17027,37 @@ class ChromeTrace final : TraceVisitor {
     return quoted;
   }
 
-  static constexpr size_t kBlock = 1 << 20;
-
-  OutputFile& file_;
+  ChromeTraceFile& file_;
   const int64_t pid_;
-  std::string out_;
-  JsonWriter json_{out_, JsonWriter::kCompact};
+  JsonWriter& json_ = file_.json;
   std::vector<std::string> quoted_;  // by number of the name
 };
 
 }  // namespace detail
 
 OPKIT_INLINE void SaveChromeTrace(const Profile& profile, const std::string& path) {
-  detail::OutputFile file(path);
-  detail::ChromeTrace(profile, file).Write();
-  file.Commit();
+  detail::ChromeTraceFile file(path);
+  file.Begin(profile.dropped);
+  detail::ChromeTrace(profile, file, getpid()).Write(program_invocation_short_name);
+  file.End();
+}
+
+OPKIT_INLINE void SaveChromeTrace(const std::vector<TraceProcess>& processes,
+                                  const std::vector<TraceArrow>& arrows, const std::string& path) {
+  int64_t dropped = 0;
+  for (const TraceProcess& process : processes) dropped += process.profile->dropped;
+  detail::ChromeTraceFile file(path);
+  file.Begin(dropped);
+  const auto trace = [&](size_t process) {
+    return detail::ChromeTrace(*processes[process].profile, file, static_cast<int64_t>(process));
+  };
+  for (size_t process = 0; process < processes.size(); ++process)
+    trace(process).Write(processes[process].name);
+  for (const TraceArrow& arrow : arrows) {
+    trace(arrow.from.process).WriteArrow(arrow, "flow_out", arrow.from);
+    trace(arrow.to.process).WriteArrow(arrow, "flow_in", arrow.to);
+  }
+  file.End();
 }
 
 }}  // namespace opkit
