@@ -31,13 +31,20 @@ inline opkit::Tensor SmallIntegers(const opkit::Shape& shape, opkit::DType dtype
       });
   return out;
 }
-// Returns the outputs of a node that runs on the device.
+// Returns the outputs of a node that runs on the device. The inputs that its schema reads on the
+// host stay there.
 inline std::vector<opkit::Tensor> RunOnCuda(const std::string& backend, const std::string& op,
                                             const std::vector<opkit::Tensor>& inputs,
                                             const opkit::Arguments& args = {}, int outputs = -1) {
-  std::vector<opkit::Tensor> on_cuda;
-  for (const opkit::Tensor& input : inputs) on_cuda.push_back(OnCuda(input));
-  return opkit::Invoke(op, on_cuda, args,
+  opkit::OperatorDef node(op, {}, {"y"});
+  for (size_t i = 0; i < inputs.size(); ++i)
+    node.Input(inputs[i].dtype() == opkit::DType::kUndefined ? "" : opkit::StrCat("i", i));
+  const opkit::OpSchema& schema = opkit::OpRegistry::Global().GetSchema(op);
+  const auto places = schema.InferDevices(node.Device(kCuda0)).first;
+  std::vector<opkit::Tensor> placed;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    placed.push_back(places[i] == kCuda0 ? OnCuda(inputs[i]) : inputs[i]);
+  return opkit::Invoke(op, placed, args,
                        {.device = kCuda0,
                         .backends = backend,
                         .num_outputs = outputs,
@@ -55,8 +62,10 @@ inline void CheckOnCuda(const std::string& backend, const std::string& op,
       opkit::Invoke(op, inputs, args, {.backends = "reference", .num_outputs = outputs});
   const auto found = RunOnCuda(backend, op, inputs, args, outputs);
   REQUIRE(found.size() == expected.size());
-  for (size_t o = 0; o < found.size(); ++o)
+  for (size_t o = 0; o < found.size(); ++o) {
+    CHECK(found[o].device() == kCuda0);
     CHECK(Difference(OnHost(found[o]), expected[o], {.rtol = tolerance, .atol = tolerance}) == "");
+  }
 }
 // Checks recorded runs of a node: they follow the elements of input `changed`. With those of
 // `wrong` a run fails and says `failure`, and the next run is right.

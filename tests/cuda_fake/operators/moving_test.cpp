@@ -2,18 +2,15 @@
 #include <doctest/doctest.h>
 
 #include "fake_runtime.hpp"
+#include "on_cuda.hpp"
 #include "opkit/backends/cuda/ops/cuda_operator.hpp"
-#include "opkit/device/copy.hpp"
 #include "opkit/op/check/check_data.hpp"
-#include "opkit/op/invoke.hpp"
-#include "opkit/op/op_registry.hpp"
 
 namespace moving_test {
 using namespace opkit;
 
 namespace {
 
-constexpr Device kCuda{DeviceType::kCUDA, 0};
 using Ints = std::vector<int64_t>;
 
 Tensor Numbers(const Shape& shape, DType dtype = DType::kFloat32) {
@@ -25,55 +22,18 @@ Tensor Numbers(const Shape& shape, DType dtype = DType::kFloat32) {
 Tensor List(const Ints& values) {
   return Tensor::From<int64_t>({static_cast<int64_t>(values.size())}, values);
 }
-Tensor OnCuda(const Tensor& host) {
-  Tensor out(kCuda);
-  Copy(host, &out);
-  return out;
-}
-Tensor OnHost(const Tensor& device) {
-  Tensor out;
-  Copy(device, &out);
-  return out;
-}
-const std::vector<Tensor> OnHost(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> out;
-  for (const Tensor& tensor : tensors) out.push_back(OnHost(tensor));
-  return out;
-}
-
-// Runs the operator on CUDA with the inputs that the schema does not read on the host there, and on
-// the CPU.
 void Compare(const std::string& op, const std::vector<Tensor>& inputs, const Arguments& args = {},
              int outputs = -1) {
-  CAPTURE(op);
-  CAPTURE(ToString(inputs[0]));
-  const auto expected =
-      Invoke(op, inputs, args, {.backends = kReferenceBackend, .num_outputs = outputs});
-  const OpSchema& schema = OpRegistry::Global().GetSchema(op);
-  std::vector<std::string> names;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    names.push_back(inputs[i].dtype() == DType::kUndefined ? "" : StrCat("i", i));
-  const auto places = schema.InferDevices(OperatorDef(op, names, {"y"}).Device(kCuda)).first;
-  std::vector<Tensor> there;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    there.push_back(names[i].empty() || places[i] != kCuda ? inputs[i] : OnCuda(inputs[i]));
-  const auto found = Invoke(op, there, args,
-                            {.device = kCuda,
-                             .backends = kCUDABackend,
-                             .num_outputs = outputs,
-                             .backend_need = kRequired});
-  REQUIRE(found.size() == expected.size());
-  for (size_t o = 0; o < found.size(); ++o) {
-    CHECK(found[o].device() == kCuda);
-    CHECK(found[o].shape() == expected[o].shape());
-    CHECK(found[o].dtype() == expected[o].dtype());
-    CHECK(detail::SameBytes(OnHost(found[o]), expected[o]));
-  }
+  CheckOnCuda(kCUDABackend, op, inputs, args, outputs);
 }
 std::vector<Tensor> OnCudaOnly(const std::string& op, const std::vector<Tensor>& inputs,
                                const Arguments& args = {}) {
-  return OnHost(Invoke(op, inputs, args,
-                       {.device = kCuda, .backends = kCUDABackend, .backend_need = kRequired}));
+  std::vector<Tensor> out;
+  for (const Tensor& made :
+       Invoke(op, inputs, args,
+              {.device = kCuda0, .backends = kCUDABackend, .backend_need = kRequired}))
+    out.push_back(OnHost(made));
+  return out;
 }
 
 constexpr DType kOfEachSize[] = {DType::kUInt8, DType::kFloat16, DType::kFloat32, DType::kInt64};
@@ -194,7 +154,7 @@ TEST_CASE("an index outside its axis touches no memory, and a later run reports 
                           const char* index) {
     CAPTURE(op);
     ResolvedOperator run(op, static_cast<int>(wrong.size()), {},
-                         {.device = kCuda, .backends = kCUDABackend});
+                         {.device = kCuda0, .backends = kCUDABackend});
     CHECK(OnHost(run(wrong)[0]).ToVector<float>() == expected);
     CHECK_THROWS_WITH(run(right), doctest::Contains(index));
     CHECK_NOTHROW(run(right));  // reported once
@@ -279,15 +239,15 @@ TEST_CASE("copies of strided tensors on a device") {
   CHECK(same(turned, x.Permute({2, 0, 1})));
   CHECK(same(cut, x.Slice(1, 1, 3).Slice(2, 2, 4)));
   const Tensor dense = turned.Contiguous();
-  CHECK(dense.device() == kCuda);
+  CHECK(dense.device() == kCuda0);
   CHECK(dense.is_dense());
   CHECK(same(dense, x.Permute({2, 0, 1})));
   Tensor other(Device{DeviceType::kCUDA, 1});
   Copy(turned, &other);
   CHECK(same(other, x.Permute({2, 0, 1})));
 
-  CUDAContext context(kCuda);
-  Tensor target(kCuda), host(Device{DeviceType::kCUDAHost, 0});
+  CUDAContext context(kCuda0);
+  Tensor target(kCuda0), host(Device{DeviceType::kCUDAHost, 0});
   fake::Gate gate(context.cuda_stream());
   CopyAsync(context, turned, &target);
   CopyAsync(context, target.Slice(2, 0, 2), &host);
@@ -300,7 +260,7 @@ TEST_CASE("copies of strided tensors on a device") {
 TEST_CASE("a copy with more than 2^31 elements between its ends computes in 64 bits") {
   // A tensor of one byte an element, whose two rows lie 3 GiB apart.
   constexpr int64_t kFar = int64_t{3} << 30;
-  Tensor memory({kFar + 4}, DType::kUInt8, kCuda);
+  Tensor memory({kFar + 4}, DType::kUInt8, kCuda0);
   auto* bytes = static_cast<uint8_t*>(memory.raw_mutable_data());
   for (int64_t i = 0; i < 4; ++i) {
     bytes[i] = static_cast<uint8_t>(i);
@@ -319,7 +279,7 @@ TEST_CASE("kernels decline what they do not move, with the reason") {
     }
     return std::string();
   };
-  CHECK(why("Transpose", Tensor({2, 2}, DType::kInt4, kCuda)) != "");
+  CHECK(why("Transpose", Tensor({2, 2}, DType::kInt4, kCuda0)) != "");
   CHECK_THROWS_WITH(OnCudaOnly("ScatterND",
                                {OnCuda(Numbers({3})), OnCuda(Tensor::From<int64_t>({1, 1}, {0})),
                                 OnCuda(Numbers({1}))},

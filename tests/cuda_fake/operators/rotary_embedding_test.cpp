@@ -14,14 +14,7 @@ using namespace opkit;
 namespace {
 
 void Compare(const std::vector<Tensor>& inputs, const Arguments& args) {
-  std::string node = "RotaryEmbedding of";
-  for (const Tensor& input : inputs) node += " " + ToString(input);
-  for (const auto& arg : args) node += ", " + arg.name + " " + ToString(arg.value);
-  INFO(node);
-  const Tensor expected =
-      Invoke("RotaryEmbedding", inputs, args, {.backends = kReferenceBackend})[0];
-  const Tensor found = RunOnCuda(kCUDABackend, "RotaryEmbedding", inputs, args)[0];
-  CHECK(Difference(OnHost(found), expected, {.rtol = 1e-6, .atol = 1e-6}) == "");
+  CheckOnCuda(kCUDABackend, "RotaryEmbedding", inputs, args, 1, 1e-6);
 }
 
 }  // namespace

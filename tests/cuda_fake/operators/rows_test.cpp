@@ -3,14 +3,12 @@
 #include <doctest/doctest.h>
 
 #include "fake_runtime.hpp"
+#include "on_cuda.hpp"
 #include "opkit/backends/cuda/ops/rows/loss.hpp"
 #include "opkit/backends/cuda/ops/rows/normalization.hpp"
 #include "opkit/backends/cuda/ops/rows/order.hpp"
 #include "opkit/backends/cuda/ops/rows/pool.hpp"
 #include "opkit/backends/cuda/ops/rows/reduction.hpp"
-#include "opkit/device/copy.hpp"
-#include "opkit/op/invoke.hpp"
-#include "support/compare.hpp"
 #include "support/error_of.hpp"
 #include "support/tensors.hpp"
 #include "support/text.hpp"
@@ -20,7 +18,6 @@ using namespace opkit;
 
 namespace {
 
-constexpr Device kCuda{DeviceType::kCUDA, 0};
 using Ints = std::vector<int64_t>;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -33,45 +30,9 @@ Tensor As(DType dtype, const Tensor& x) {
   return out;
 }
 
-// Runs the operator on CUDA, with the inputs that the schema places there, and returns the outputs
-// in the host's memory.
-std::vector<Tensor> OnCuda(const std::string& op, const std::vector<Tensor>& inputs,
-                           const Arguments& args = {}, int outputs = 1) {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    names.push_back(inputs[i].dtype() == DType::kUndefined ? "" : StrCat("i", i));
-  const OpSchema& schema = OpRegistry::Global().GetSchema(op);
-  const auto places = schema.InferDevices(OperatorDef(op, names, {"y"}).Device(kCuda)).first;
-  std::vector<Tensor> there = inputs;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (names[i].empty() || places[i] != kCuda) continue;
-    there[i] = Tensor(kCuda);
-    Copy(inputs[i], &there[i]);
-  }
-  std::vector<Tensor> found = Invoke(op, there, args,
-                                     {.device = kCuda,
-                                      .backends = kCUDABackend,
-                                      .num_outputs = outputs,
-                                      .backend_need = kRequired});
-  for (Tensor& output : found) {
-    Tensor host;
-    Copy(output, &host);
-    output = host;
-  }
-  return found;
-}
 void Compare(const std::string& op, const std::vector<Tensor>& inputs, const Arguments& args = {},
              int outputs = 1, double tolerance = 1e-4) {
-  std::string node = op + " of";
-  for (const Tensor& input : inputs) node += " " + ToString(input);
-  for (const auto& arg : args) node += ", " + arg.name + " " + ToString(arg.value);
-  INFO(node);
-  const auto expected =
-      Invoke(op, inputs, args, {.backends = kReferenceBackend, .num_outputs = outputs});
-  const auto found = OnCuda(op, inputs, args, outputs);
-  REQUIRE(found.size() == expected.size());
-  for (size_t o = 0; o < found.size(); ++o)
-    CHECK(Difference(found[o], expected[o], {.rtol = tolerance, .atol = tolerance}) == "");
+  CheckOnCuda(kCUDABackend, op, inputs, args, outputs, tolerance);
 }
 std::string MessageOf(const std::function<void()>& call) { return ErrorOf(call).what(); }
 // Returns why the kernel on CUDA does not take a node; empty if it does.
@@ -127,10 +88,11 @@ TEST_CASE("the gradients of reductions and of broadcasting") {
             {{"mean", mean}});
     Compare("ReduceGradient", {Random({4, 6}, 1), kLeftOut, Random({1, 1}, 2)}, {{"mean", mean}});
   }
-  CHECK(Contains(MessageOf([] {
-                   OnCuda("ReduceGradient", {Random({4, 6}, 1), List({0}), Random({5}, 2)});
-                 }),
-                 "expected the 6 elements"));
+  CHECK(Contains(
+      MessageOf([] {
+        RunOnCuda(kCUDABackend, "ReduceGradient", {Random({4, 6}, 1), List({0}), Random({5}, 2)});
+      }),
+      "expected the 6 elements"));
   Compare("SumToShape", {Random({4, 6, 5}, 1), Random({6, 1}, 2)}, {{"factor", 0.5f}});
   Compare("SumToShape", {Random({300, 6}, 1), Random({6}, 2)});
   Compare("SumToShape", {Random({4, 6}, 1), Random({4, 6}, 2)}, {{"factor", -2.f}});
@@ -159,10 +121,10 @@ TEST_CASE("softmax, normalizations and sums in place") {
   const Tensor x = Random({3, 60}, 1);
   const auto run = [&](OperatorDef def) {
     Tensor* blob = ws.CreateTensor("X");
-    *blob = Tensor(kCuda);
+    *blob = Tensor(kCuda0);
     Copy(x, blob);
     const void* const memory = blob->raw_data();
-    REQUIRE(CreateOperator(def.Device(kCuda), &ws)->Run());
+    REQUIRE(CreateOperator(def.Device(kCuda0), &ws)->Run());
     CHECK(blob->raw_data() == memory);
     Tensor host;
     Copy(*blob, &host);
@@ -175,7 +137,7 @@ TEST_CASE("softmax, normalizations and sums in place") {
   CHECK(Difference(run(OperatorDef("CumSum").Input("X").Input("axis").Output("X")),
                    Invoke("CumSum", {x, List({1})})[0], close) == "");
   const Tensor scale = Random({60}, 2);
-  Copy(scale, &(*ws.CreateTensor("scale") = Tensor(kCuda)));
+  Copy(scale, &(*ws.CreateTensor("scale") = Tensor(kCuda0)));
   CHECK(Difference(run(OperatorDef("LayerNormalization").Input("X").Input("scale").Output("X")),
                    Invoke("LayerNormalization", {x, scale}, {}, {.num_outputs = 1})[0],
                    close) == "");
@@ -221,7 +183,7 @@ TEST_CASE("rows divided by their norm") {
     Compare("LpNormalization", {Filled({2, 3}, 0)}, {{"p", p}});
   }
   CHECK(Contains(MessageOf([] {
-                   OnCuda("LpNormalization", {Random({4}, 1)}, {{"p", 3}});
+                   RunOnCuda(kCUDABackend, "LpNormalization", {Random({4}, 1)}, {{"p", 3}});
                  }),
                  "expected 1 or 2"));
 }
@@ -347,8 +309,9 @@ TEST_CASE("losses and their gradients") {
               gradient, 1);
         }
   }
-  const auto loss = OnCuda("SoftmaxCrossEntropyLoss", {Random({2, 3}, 1), Vector<int64_t>({1, 3})},
-                           {{"reduction", "none"}}, 1)[0];
+  const Tensor loss = OnHost(RunOnCuda(kCUDABackend, "SoftmaxCrossEntropyLoss",
+                                       {Random({2, 3}, 1), Vector<int64_t>({1, 3})},
+                                       {{"reduction", "none"}}, 1)[0]);
   CHECK(!std::isnan(loss.data<float>()[0]));
   CHECK(std::isnan(loss.data<float>()[1]));
   CHECK(Contains(WhyDeclined<CUDALossGradientOperator>(
