@@ -60,6 +60,7 @@ TEST_CASE(
     "the critical path goes from a Recv to its Send and from a collective to the last process") {
   const ClusterRun run = Example();
   CHECK(PathOf(run) == std::vector<Node>{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {1, 2}, {0, 3}});
+  REQUIRE(run.critical_path.size() == 6);
   const std::pair<int64_t, int64_t> times[] = {{100, 400}, {410, 410}, {410, 520},
                                                {530, 900}, {910, 910}, {910, 1000}};
   for (size_t i = 0; i < 6; ++i) {
