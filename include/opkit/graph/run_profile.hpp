@@ -10,7 +10,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The times of one node in a run, in ns since the profile's session began.
 struct NodeTime {
-  int node = 0;       // index in Plan::graph()
+  int node = 0;       // index in the plan's graph with the conversions and copies of its last run
   std::string name;   // "Conv (conv1)": the type, and the node's name or its first output
   int64_t ready = 0;  // when the last predecessor ended; without predecessors, the run's begin
   int64_t begin = 0;

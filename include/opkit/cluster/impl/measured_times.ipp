@@ -8,9 +8,10 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 OPKIT_INLINE MeasuredTimes TimesOfNodes(const Plan& plan, const RunProfile& run) {
+  const auto specialization = plan.state()->GetLatest();  // has conversions of layouts, too
   MeasuredTimes times;
   for (const NodeTime& time : run.nodes) {
-    const OperatorDef& def = plan.graph().node(time.node);
+    const OperatorDef& def = specialization->view().graph().node(time.node);
     if (!def.outputs().empty())
       times[def.outputs()[0]] = static_cast<double>(time.end - time.begin);
   }
