@@ -98,7 +98,7 @@ class Executor : public detail::Observable<Executor> {
   Event RunAsync();
   // Cancels the run in progress, from any thread. The run ends with kCancelled: steps that have not
   // begun are skipped. Work that a device still does continues in memory that later runs do not
-  // use.
+  // use, except that it may still write to a bound output: bind another tensor for the next run.
   void Cancel();
 
   // Makes runs read input `name` from this tensor, or write output `name` to it. A
