@@ -73,8 +73,8 @@ template <class Context>
 class CommunicationOp : public Operator<Context>, public detail::ReceivesOutputs {
  public:
   OPKIT_USE_OPERATOR_FUNCTIONS(Context);
-  CommunicationOp(const OperatorDef& def, Workspace* ws, const KernelConfig* config = nullptr)
-      : Operator<Context>(def, ws, config), communicator_(FindCommunicator()), plan_(MakePlan()) {
+  CommunicationOp(const OperatorDef& node, Workspace* ws, const KernelConfig* chosen = nullptr)
+      : Operator<Context>(node, ws, chosen), communicator_(FindCommunicator()), plan_(MakePlan()) {
     n_ = !communicator_        ? 1
          : plan_.group.empty() ? communicator_->processes()
                                : static_cast<int64_t>(plan_.group.size());
