@@ -31,9 +31,9 @@ def expect(condition, what, output):
 
 
 def errors(output):
-    """The Errors of the processes, by process."""
+    """The Errors of the processes, by process. Two processes may print on one line."""
     return {int(process): text for process, text in
-            re.findall(r"process (\d+) after [0-9.e-]+ s: (.*)", output)}
+            re.findall(r"process (\d+) after [0-9.e-]+ s: (.*?)(?=process \d+ after|$)", output, re.M)}
 
 
 code, output = job(4, "killed")

@@ -439,14 +439,18 @@ TEST_CASE("the profiles and the last run of all processes come to process 0") {
   }
   // The message, and the broadcast of all.
   REQUIRE(run.communications.size() == 2);
-  CHECK(run.communications[0] == std::vector<ClusterRun::Node>{{0, 1}, {1, 0}});
+  REQUIRE(run.communications[0].size() == 2);
+  const ClusterRun::Node send = run.communications[0][0], receive = run.communications[0][1];
+  CHECK(send.process == 0);
+  CHECK(receive.process == 1);
   CHECK(run.communications[1].size() == processes);
   // The run, on the clock of process 0, has the times of the last message.
   const auto time = [&](const ClusterRun::Node& node) {
     return run.processes[static_cast<size_t>(node.process)].nodes[static_cast<size_t>(node.index)];
   };
-  CHECK(time({0, 1}).begin == messages.back().send->begin);
-  CHECK(time({1, 0}).begin == messages.back().receive->begin);
+  CHECK(time(send).name.starts_with("opkit.cluster.Send"));
+  CHECK(time(send).begin == messages.back().send->begin);
+  CHECK(time(receive).begin == messages.back().receive->begin);
 }
 
 TEST_CASE("Exchange gives each process all texts") {
