@@ -343,6 +343,10 @@ TEST_CASE("messages of the graph's author") {
   for (const char* node : {"Send (a)", "Recv () -> (b)", "Send (c)", "Recv () -> (d)"})
     CHECK_MESSAGE(Contains(message, node), message);
 
+  Graph unknown = lacking;
+  unknown.AddNode(
+      OperatorDef("opkit.cluster.Recv", {}, {"d"}, {{"process", int64_t{1}}}).Process(0));
+  CheckFails([&] { ProcessParts(unknown, 2); }, "the attributes dtype and shape are missing");
   Graph twice = lacking;
   twice.AddNode(Message("Send", 1, 0, "b"));
   CheckFails([&] { ProcessParts(twice, 2); }, "give one of them another attribute 'channel'");

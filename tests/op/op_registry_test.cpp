@@ -72,7 +72,8 @@ TEST_CASE("an unknown operator is an Error that names the nearest") {
   CHECK(error.message() ==
         "no operator 'Scale' is registered; nothing is: no file with operators is linked, or, "
         "before main, none has registered its operators yet; a standard operator comes with "
-        "opkit::ops or its header in opkit/ops, one in a static archive is kept by "
+        "opkit::ops or its header in opkit/ops, one of opkit.cluster with opkit::cluster or "
+        "opkit/cluster/operators.hpp, one in a static archive is kept by "
         "opkit_link_operators (CMake) or OPKIT_USE_REGISTRATIONS, one of a shared library comes "
         "with Library::Load");
   registry.AddSchema("Scale", "scale.cc", 3);
@@ -88,8 +89,8 @@ TEST_CASE("an unknown operator that no name is near may be in an archive that wa
   registry.AddSchema("Scale", "scale.cc", 3);
   CHECK(ErrorOf([&] { registry.GetSchema("MyConv"); }).message() ==
         "no operator 'MyConv' is registered (known: 'Scale'); a standard operator comes with "
-        "opkit::ops "
-        "or its header in opkit/ops, one in a static archive is kept by "
+        "opkit::ops or its header in opkit/ops, one of opkit.cluster with opkit::cluster or "
+        "opkit/cluster/operators.hpp, one in a static archive is kept by "
         "opkit_link_operators (CMake) or OPKIT_USE_REGISTRATIONS, one of a shared library comes "
         "with Library::Load");
 }

@@ -33,6 +33,14 @@ inline void InferBesideRoot(InferenceContext& c) {
   for (int o = 0; o < c.num_outputs(); ++o)
     c.SetOutput(o, static_cast<DType>(c.Arg<int64_t>("dtype", 0)), shape);
 }
+// A message of the author's own says what comes; Compile lets those that it adds bring it.
+inline void InferReceived(InferenceContext& c) {
+  const auto& args = c.def().args();
+  if (args.Get<int64_t>("is_dynamic", 0) == 0 && !(args.Has("dtype") && args.Has("shape")))
+    Throw(ErrorCode::kInvalidArgument, c.def().type(),
+          ": the attributes dtype and shape are missing, those of the tensor that comes");
+  InferBesideRoot(c);
+}
 inline void InferSame(InferenceContext& c) {
   InferBesideRoot(c);
   for (int o = 0; o < c.num_outputs() && o < c.num_inputs(); ++o)
@@ -470,7 +478,7 @@ OPKIT_DOMAIN_OPERATOR("opkit.cluster", Recv, kNotImplemented, CommunicationOp<CP
     .FillUsing(&detail::DeclareGivenOutput)
     .NumInputs(0)
     .Output(0, "output", "the tensor that arrives", AllDTypes())
-    .Infer(detail::InferBesideRoot)
+    .Infer(detail::InferReceived)
     .Doc("Receives a tensor from another process.");
 
 OPKIT_DOMAIN_OPERATOR("opkit.cluster", AllReduce, kMaker, CommunicationOp<CPUContext>)

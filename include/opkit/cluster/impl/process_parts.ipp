@@ -317,7 +317,8 @@ inline std::string TextOf(const Graph& graph) {
   for (const Graph::Constant& constant : graph.constants())
     text += StrCat("constant ", constant.name, " ", ToString(TensorInfo::Of(constant.value)), "\n");
   for (const OperatorDef& def : graph.nodes()) {
-    text += StrCat(ToString(def), " on process ", def.process());
+    text += ToString(def);
+    if (def.process() >= 0) text += StrCat(" on process ", def.process());
     for (const NamedAttribute& arg : def.args())
       text += StrCat(" ", arg.name, "=", ToString(arg.value));
     text += "\n";
