@@ -13277,7 +13277,7 @@ class Executor : public detail::Observable<Executor> {
   Event RunAsync();
   // Cancels the run in progress, from any thread. The run ends with kCancelled: steps that have not
   // begun are skipped. Work that a device still does continues in memory that later runs do not
-  // use.
+  // use, except that it may still write to a bound output: bind another tensor for the next run.
   void Cancel();
 
   // Makes runs read input `name` from this tensor, or write output `name` to it. A
@@ -18471,7 +18471,7 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
 // The times of one node in a run, in ns since the profile's session began.
 struct NodeTime {
-  int node = 0;       // index in Plan::graph()
+  int node = 0;       // index in the plan's graph with the conversions and copies of its last run
   std::string name;   // "Conv (conv1)": the type, and the node's name or its first output
   int64_t ready = 0;  // when the last predecessor ended; without predecessors, the run's begin
   int64_t begin = 0;
@@ -22124,7 +22124,8 @@ struct OpRegistry::State {
                         "registered its operators yet"
                       : "",
           NearestName(op, names).empty()
-              ? "; a standard operator comes with opkit::ops or its header in opkit/ops, one in a "
+              ? "; a standard operator comes with opkit::ops or its header in opkit/ops, one "
+                "of opkit.cluster with opkit::cluster or opkit/cluster/operators.hpp, one in a "
                 "static archive is kept by opkit_link_operators (CMake) or "
                 "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load"
               : "",

@@ -10080,7 +10080,7 @@ class Executor : public detail::Observable<Executor> {
   Event RunAsync();
   // Cancels the run in progress, from any thread. The run ends with kCancelled: steps that have not
   // begun are skipped. Work that a device still does continues in memory that later runs do not
-  // use.
+  // use, except that it may still write to a bound output: bind another tensor for the next run.
   void Cancel();
 
   // Makes runs read input `name` from this tensor, or write output `name` to it. A
@@ -16431,7 +16431,8 @@ struct OpRegistry::State {
                         "registered its operators yet"
                       : "",
           NearestName(op, names).empty()
-              ? "; a standard operator comes with opkit::ops or its header in opkit/ops, one in a "
+              ? "; a standard operator comes with opkit::ops or its header in opkit/ops, one "
+                "of opkit.cluster with opkit::cluster or opkit/cluster/operators.hpp, one in a "
                 "static archive is kept by opkit_link_operators (CMake) or "
                 "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load"
               : "",

@@ -13015,7 +13015,8 @@ struct OpRegistry::State {
                         "registered its operators yet"
                       : "",
           NearestName(op, names).empty()
-              ? "; a standard operator comes with opkit::ops or its header in opkit/ops, one in a "
+              ? "; a standard operator comes with opkit::ops or its header in opkit/ops, one "
+                "of opkit.cluster with opkit::cluster or opkit/cluster/operators.hpp, one in a "
                 "static archive is kept by opkit_link_operators (CMake) or "
                 "OPKIT_USE_REGISTRATIONS, one of a shared library comes with Library::Load"
               : "",
