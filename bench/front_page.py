@@ -225,8 +225,8 @@ ENTRIES = [
     ("cuda_models", "a run of a known model on a CUDA device, median of the rows",
      "Eigen's kernels on all cores", median_of_peers),
 ]
-# Tables that may not have been recorded yet; those of cuda need ./dev gpu.
-OPTIONAL = {"cuda_operators", "cuda_models", "all_reduce", "one_process", "pipeline"}
+# Tables of ./dev gpu, which may not have been recorded yet.
+OPTIONAL = {"cuda_operators", "cuda_models"}
 WITHOUT_ENTRY = {"cuda_checks"}
 FRONT = [0, 1, 8, 9, 10]  # those of ENTRIES that README.md shows
 
