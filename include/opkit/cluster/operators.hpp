@@ -139,6 +139,8 @@ class CommunicationOp : public Operator<Context>, public detail::ReceivesOutputs
     detail::IntrusivePtr<EventState> completion;
     if (!this->IsEventDisabled()) completion = event().state();
     if constexpr (kIsOnDevice) {
+      if (completion)
+        completion->SetContext(this->failure_context());  // a failure may come at once
       run.stream = context_.native_stream();
       run.completion = std::move(completion);
       communicator_->Start(communication_);
@@ -322,7 +324,8 @@ class CommunicationOp : public Operator<Context>, public detail::ReceivesOutputs
   // The communication of a single process: the one block is the result.
   void RunAlone() {
     Communication& run = *communication_;
-    if (plan_.kind == CommunicationKind::kSend || plan_.kind == CommunicationKind::kReceive) {
+    if (plan_.kind == CommunicationKind::kSend || plan_.kind == CommunicationKind::kReceive ||
+        detail::GroupSize(def()) > 1) {
       run.Finish(std::make_exception_ptr(
           Error(ErrorCode::kFailedPrecondition,
                 "the node communicates, and its plan was made without a communicator")));
