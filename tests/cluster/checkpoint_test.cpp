@@ -109,6 +109,9 @@ TEST_CASE("tensors that cannot be saved are an Error on all processes") {
   CHECK(Contains(refused({{"x", x}}, {{"x", x}, {"x", x}}), "two tensors have the name 'x'"));
   CHECK(Contains(refused({{"x", x}}, {{"x", Tensor()}}), "has no elements yet"));
   CHECK(Contains(refused({{"x", x}}, {{"x", Tensor::Scalar(1.F), true}}), "is a scalar"));
+  Tensor packed({2}, DType::kInt4);
+  packed.raw_mutable_data();
+  CHECK(Contains(refused({{"x", packed}}, {{"x", packed}}), "a checkpoint has numbers of 8 bits"));
 }
 
 TEST_CASE("files that are missing, cut off or damaged are an Error") {

@@ -158,6 +158,16 @@ TEST_CASE("Compile without a communicator shows the part of a process") {
   CHECK(part.node(0).type() == "opkit.cluster.Recv");
   CHECK(part.inputs().empty());
   CHECK(part.outputs() == std::vector<std::string>{"b"});
+  Graph sum;
+  sum.AddInput("x", DType::kFloat32, {2});
+  sum.AddNode(OperatorDef("opkit.cluster.AllReduce", {"x"}, {"y"}));
+  sum.AddOutput("y");
+  Executor alone(Compile(sum, options));
+  CheckFails(
+      [&] {
+        alone.Run({{"x", Tensor::From<float>({2}, {1, 2})}});
+      },
+      "its plan was made without a communicator");
 }
 
 TEST_CASE("a value of unknown shape and a batch of any size cross") {
@@ -310,6 +320,13 @@ TEST_CASE("what cannot be cut is refused") {
                      2);
       },
       "do not set OperatorDef::Process");
+  CheckFails(
+      [&] {
+        ProcessParts(two(OperatorDef("opkit.cluster.AllGather", {"x"}, {""}),
+                         OperatorDef("Neg", {"x"}, {"z"})),
+                     2);
+      },
+      "leaves out an output");
 }
 
 OperatorDef Message(const char* type, int here, int there, const std::string& value) {

@@ -29,8 +29,9 @@ struct CheckpointTensor {
 //   for (const CheckpointTensor& each : LoadCheckpoint("state", process, processes)) ...
 //
 // Throws the same Error on all processes: kInvalidArgument for tensors that differ, kUnsupported
-// for a tensor that is not on the CPU or has strings, kIo for a file that cannot be written. The
-// folder then has the checkpoint that it had. A broken communicator throws its own Error.
+// for a tensor that is not on the CPU, or has strings or packed elements (int4); kIo for a file
+// that cannot be written. The folder then has the checkpoint that it had. A broken communicator
+// throws its own Error.
 void SaveCheckpoint(Communicator& communicator, const std::string& folder,
                     const std::vector<CheckpointTensor>& tensors);
 

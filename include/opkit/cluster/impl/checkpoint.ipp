@@ -355,9 +355,10 @@ OPKIT_INLINE void SaveCheckpoint(Communicator& communicator, const std::string& 
           Throw(ErrorCode::kInvalidArgument, "two tensors have the name '", name, "'");
       if (tensor.dtype() == DType::kUndefined)
         Throw(ErrorCode::kInvalidArgument, "the tensor '", name, "' has no elements yet");
-      if (tensor.device() != Device{} || tensor.dtype() == DType::kString)
+      if (tensor.device() != Device{} || IsPacked(tensor.dtype()) || IsObject(tensor.dtype()))
         Throw(ErrorCode::kUnsupported, "the tensor '", name, "' is ", ToString(tensor.dtype()),
-              " on ", ToString(tensor.device()), "; a checkpoint has numbers on the CPU");
+              " on ", ToString(tensor.device()),
+              "; a checkpoint has numbers of 8 bits or more, on the CPU");
       if (is_sharded && tensor.rank() == 0)
         Throw(ErrorCode::kInvalidArgument, "the sharded tensor '", name, "' is a scalar");
       detail::SavedTensor& saved = mine.tensors.emplace_back();

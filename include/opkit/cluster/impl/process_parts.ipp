@@ -94,6 +94,10 @@ OPKIT_INLINE void ProcessParts::Place(int node) {
     if (std::adjacent_find(place.begin(), place.end()) != place.end())
       Throw(ErrorCode::kInvalidArgument, "the node ", def,
             " names a process twice in its attribute 'group'");
+    for (const std::string& output : def.outputs())
+      if (output.empty())
+        Throw(ErrorCode::kUnsupported, "the node ", def,
+              " leaves out an output; a collective makes all of them");
   } else if (detail::IsCommunication(def)) {
     if (place.empty())
       Throw(ErrorCode::kInvalidArgument, "the node ", def,
