@@ -2869,8 +2869,9 @@ class EventState : public detail::RefCounted {
   // not done by then, or at the end of `timeout`.
   virtual bool WaitBriefly(Timeout /*timeout*/) { return false; }
 
+  // Does nothing if the state has this context, because another thread may complete it by then.
   void SetContext(detail::IntrusivePtr<const detail::FailureContext> context) {
-    context_ = std::move(context);
+    if (context_.get() != context.get()) context_ = std::move(context);
   }
   // Promises that only the recording thread waits for this event; that thread may then change the
   // Error that the event fails with.
