@@ -4,6 +4,7 @@
 
 #include "opkit/base/error.hpp"
 #include "opkit/cluster/measured_times.hpp"
+#include "opkit/graph/plan/plan_state.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
