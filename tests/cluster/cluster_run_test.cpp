@@ -133,25 +133,25 @@ TEST_CASE("the report has the nodes of all processes, each Recv after its Send")
   CHECK(report.waits[2].late == 290);
 }
 
-TEST_CASE("the path stays on a process that was the last one to come") {
-  // The message is there before the Recv begins.
+// Returns a run in which the Recv begins long after the Send, which ends at `send_end`.
+ClusterRun WithLateRecv(int64_t send_end) {
   ClusterRun run = Empty(2);
-  Add(run.processes[0], "opkit.cluster.Send (a to process 1)", 10, 20);
+  Add(run.processes[0], "opkit.cluster.Send (a to process 1)", 10, send_end);
   Add(run.processes[1], "Neg (b)", 0, 500);
   Add(run.processes[1], "opkit.cluster.Recv (a from process 0)", 510, 600, {0});
   run.communications = {{{0, 0}, {1, 1}}};
   opkit::detail::FindPathAndWaits(run);
+  return run;
+}
+
+TEST_CASE("the path stays on a process that was the last one to come") {
+  const ClusterRun run = WithLateRecv(20);  // the message is there before the Recv begins
   CHECK(PathOf(run) == std::vector<Node>{{1, 0}, {1, 1}});
   CHECK(run.waits[1].late == 0);
 }
 
 TEST_CASE("the path goes from a Send that waits to its Recv") {
-  ClusterRun run = Empty(2);
-  Add(run.processes[0], "opkit.cluster.Send (a to process 1)", 10, 620);
-  Add(run.processes[1], "Neg (b)", 0, 500);
-  Add(run.processes[1], "opkit.cluster.Recv (a from process 0)", 510, 600, {0});
-  run.communications = {{{0, 0}, {1, 1}}};
-  opkit::detail::FindPathAndWaits(run);
+  const ClusterRun run = WithLateRecv(620);
   CHECK(PathOf(run) == std::vector<Node>{{1, 0}, {1, 1}, {0, 0}});
   CHECK(run.waits[0].late == 500);
 }

@@ -1,5 +1,5 @@
-// One trace of all processes: their clocks are aligned, their profiles gathered on process 0, and
-// arrows lead from each Send to its Recv.
+// SaveClusterTrace: writes one trace of all processes. AlignClocks measures their clocks,
+// GatherProfiles brings their profiles to process 0, and an arrow leads from each Send to its Recv.
 #ifndef OPKIT_CLUSTER_CLUSTER_TRACE_HPP_
 #define OPKIT_CLUSTER_CLUSTER_TRACE_HPP_
 

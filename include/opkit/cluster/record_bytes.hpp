@@ -13,8 +13,8 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
-// One function describes a record for both directions: it passes each member to Number, Text or
-// ForEach, which append the member to the bytes or set it from them.
+// A type of record has one function for writing and for reading. The function calls Number, Text or
+// ForEach for each member. They append the member to the bytes, or read the member from the bytes.
 class RecordBytes {
  public:
   RecordBytes() = default;
