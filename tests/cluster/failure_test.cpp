@@ -139,6 +139,88 @@ TEST_CASE("a call during a run is refused, and the run goes on") {
   });
 }
 
+TEST_CASE("an executor does not run while another one runs the plan") {
+  const Watchdog watchdog(60);
+  LocalCluster cluster(2);
+  std::atomic<bool> is_refused = false;
+  cluster.Run([&](const CommunicatorPtr& communicator) {
+    const Plan plan = Compile(Waiting(), With(communicator, 1));
+    Executor first(plan), second(plan);
+    for (Executor* exec : {&first, &second, &first}) exec->Run(InputsOf(*exec, {{"x", X()}}));
+    if (communicator->process() == 1) {
+      Event event = first.RunAsync();
+      const Error error = ErrorOf([&] { second.Run(); });
+      CHECK(error.code() == ErrorCode::kFailedPrecondition);
+      CHECK(Contains(error.what(), "two executors of a plan of several processes run at once"));
+      CHECK(Contains(ErrorOf([&] { event.Finish(); }).what(), "two executors of a plan"));
+      is_refused = true;
+      is_refused.notify_all();
+    } else {
+      is_refused.wait(false);
+      CHECK(Contains(ErrorOf([&] {
+                       first.Run({{"x", X()}});
+                     }).what(),
+                     "process 1 ended the run: two executors of a plan"));
+    }
+  });
+}
+
+TEST_CASE("a callback of a run's event starts the next run of the plan") {
+  const Watchdog watchdog(60);
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2});
+  graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"x"}, {"y"}));
+  graph.AddOutput("y");
+  for (int round = 0; round < 50; ++round)
+    LocalCluster(2).Run([&](const CommunicatorPtr& communicator) {
+      const Plan plan = Compile(graph, With(communicator, 1));
+      Executor first(plan), second(plan);
+      for (Executor* exec : {&first, &second}) exec->Bind("x", X());
+      Event next;
+      std::atomic<bool> is_called = false;
+      first.RunAsync().SetCallback([&] {
+        next = second.RunAsync();
+        is_called = true;
+        is_called.notify_all();
+      });
+      is_called.wait(false);
+      next.Finish();
+      CHECK(second.output("y").ToVector<float>() == std::vector<float>{2, 4});
+    });
+}
+
+// Process 1 comes last to a barrier. So its thread also calls the callback of process 0.
+TEST_CASE("a callback that a communication calls does not wait for a run") {
+  LocalCluster cluster(2);
+  const auto event = detail::MakeIntrusive<EventState>();
+  int calls = 0;
+  event->AddCallback([&] {
+    ++calls;
+    const CommunicatorPtr& own = cluster.communicator(0);
+    const Error error = ErrorOf([&] { own->BeginRun(true); });
+    CHECK(error.code() == ErrorCode::kFailedPrecondition);
+    CHECK(Contains(error.what(), "a callback of an event waits for a run of several processes"));
+    own->BeginRun(false);
+    own->EndRun();
+  });
+  for (int process = 0; process < 2; ++process) {
+    CHECK(calls == 0);
+    const auto barrier = detail::MakeIntrusive<Communication>(CommunicationPlan{}, "a barrier");
+    barrier->Begin(process == 0 ? event : detail::IntrusivePtr<EventState>());
+    cluster.communicator(process)->Start(barrier);
+  }
+  CHECK(calls == 1);
+  cluster.communicator(0)->BeginRun(true);  // the callback has ended
+}
+
+TEST_CASE("a failed run of one process leaves its communicator whole") {
+  LocalCluster cluster(1);
+  const CommunicatorPtr& communicator = cluster.communicator(0);
+  Executor exec(Compile(Waiting(), With(communicator, 1)));
+  CHECK(Contains(ErrorOf([&] { exec.Run(); }).what(), "has no tensor"));
+  CHECK(communicator->broken().empty());
+}
+
 TEST_CASE("Cancel, and a timeout, end a run that waits for another process") {
   const Watchdog watchdog(60);
   for (const int threads : {1, 2, 8})
@@ -325,6 +407,8 @@ TEST_CASE("Compile ends when another process returns without it") {
   cluster.Run([&](const CommunicatorPtr& communicator) {
     CHECK(communicator->Exchange(StrCat(communicator->process())) ==
           std::vector<std::string>{"0", "1", "2"});
+    Executor exec(Compile(Busy(3), With(communicator, 1)));
+    CHECK(exec.Run(Inputs(1)).Get("y").numel() == 2);
   });
 }
 

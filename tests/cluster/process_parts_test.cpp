@@ -16,6 +16,7 @@
 #include "support/accumulate_op.hpp"
 #include "support/check_fails.hpp"
 #include "support/sanitizers.hpp"
+#include "support/watchdog.hpp"
 
 namespace process_parts_test {
 using namespace opkit;
@@ -297,8 +298,33 @@ TEST_CASE("what cannot be cut is refused") {
                         OperatorDef("Accumulate", {"y", "x"}, {"y"}).Process(0));
   CHECK(ProcessParts(rewritten, 2).crossing().empty());
   rewritten.AddNode(OperatorDef("Neg", {"y"}, {"z"}).Process(1));
-  CheckFails([&] { ProcessParts(rewritten, 2); },
-             "value 'y' is rewritten by a node, and read on another process than 0");
+  CheckFails(
+      [&] { ProcessParts(rewritten, 2); },
+      "value 'y' is rewritten by the node Accumulate (y, x) -> (y) on process 0, and read by "
+      "the node Neg (y) -> (z) on process 1");
+  CheckFails(
+      [&] {
+        ProcessParts(two(OperatorDef("Neg", {"x"}, {"y"}).Process(0),
+                         OperatorDef("Accumulate", {"y", "x"}, {"y"}).Process(1)),
+                     2);
+      },
+      "value 'y' is rewritten by a node, and read on another process than 0, which makes it");
+  // An input, and a value that all processes make, has a copy on each process.
+  CheckFails(
+      [&] {
+        ProcessParts(two(OperatorDef("Accumulate", {"x", "x"}, {"x"}).Process(0),
+                         OperatorDef("Neg", {"x"}, {"y"}).Process(1)),
+                     2);
+      },
+      "value 'x' is rewritten by the node Accumulate (x, x) -> (x) on process 0");
+  Graph rewritten_once = two(OperatorDef("Neg", {"x"}, {"y"}),
+                             OperatorDef("Accumulate", {"y", "x"}, {"y"}).Process(0));
+  rewritten_once.AddOutput("y");
+  CHECK(ProcessParts(rewritten_once, 2).Part(0).outputs() == std::vector<std::string>{"y"});
+  CHECK(ProcessParts(rewritten_once, 2).Part(1).outputs().empty());
+  rewritten_once.AddNode(OperatorDef("Identity", {"y"}, {"z"}).Process(1));
+  CheckFails([&] { ProcessParts(rewritten_once, 2); },
+             "read by the node Identity (y) -> (z) on process 1, where it is not rewritten");
   CheckFails(
       [&] {
         ProcessParts(two(OperatorDef("Neg", {"x"}, {"y"}).Process(0).Name("first"),
@@ -367,6 +393,58 @@ TEST_CASE("messages of the graph's author") {
   Graph twice = lacking;
   twice.AddNode(Message("Send", 1, 0, "b"));
   CheckFails([&] { ProcessParts(twice, 2); }, "give one of them another attribute 'channel'");
+}
+
+// Each process has a node that takes much memory. If both first ran the node Neg, which takes
+// little, both would wait for the other's value.
+TEST_CASE("an order that saves memory does not make processes wait for each other") {
+  const Watchdog watchdog(60);
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2}).AddInput("w", DType::kFloat32, {2});
+  graph.AddConstant("shape", Tensor::From<int64_t>({2}, {100, 2}));
+  for (int p = 0; p < 2; ++p) {
+    const auto name = [&](const char* value) { return StrCat(value, p); };
+    graph.AddNode(OperatorDef("Expand", {"w", "shape"}, {name("late")}).Process(p));
+    graph.AddNode(OperatorDef("Expand", {"x", "shape"}, {name("large")}).Process(p));
+    graph.AddNode(OperatorDef("ReduceSum", {name("large")}, {name("sum")}).Process(p));
+  }
+  for (int p = 0; p < 2; ++p) {
+    graph.AddNode(OperatorDef("Neg", {StrCat("sum", 1 - p)}, {StrCat("n", p)}).Process(p));
+    graph.AddNode(
+        OperatorDef("Sub", {StrCat("sum", p), StrCat("n", p)}, {StrCat("y", p)}).Process(p));
+    graph.AddNode(OperatorDef("ReduceSum", {StrCat("late", p)}, {StrCat("z", p)}).Process(p));
+    graph.AddOutput(StrCat("y", p)).AddOutput(StrCat("z", p));
+  }
+  for (const bool is_deterministic : {true, false})
+    LocalCluster(2).Run([&](const CommunicatorPtr& communicator) {
+      PlanOptions options = With(communicator);
+      options.memory.reorder_nodes = true;
+      options.schedule.deterministic = is_deterministic;
+      options.threads = 1;
+      const float p = static_cast<float>(communicator->process());
+      const Tensor x = Tensor::From<float>({2}, {p, p}), w = Tensor::From<float>({2}, {1, 1});
+      CHECK(Executor(Compile(graph, options)).Run({{"x", x}, {"w", w}})[0].ToVector<float>() ==
+            std::vector<float>{200});
+    });
+}
+
+// Process 0 sends before the collective, and process 1 receives after it.
+TEST_CASE("a message around a collective does not stop an order that saves memory") {
+  const Watchdog watchdog(60);
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2});
+  graph.AddNode(Message("Send", 0, 1, "x"));
+  graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"x"}, {"sum"}));
+  graph.AddNode(Message("Recv", 1, 0, "y"));
+  graph.AddOutput("y").AddOutput("sum");
+  LocalCluster(2).Run([&](const CommunicatorPtr& communicator) {
+    PlanOptions options = With(communicator);
+    options.schedule.deterministic = options.memory.reorder_nodes = true;
+    Executor exec(Compile(graph, options));
+    const NamedTensors outputs = exec.Run({{"x", Tensor::From<float>({2}, {1, 2})}});
+    CHECK(outputs.Get("sum").ToVector<float>() == std::vector<float>{2, 4});
+    CHECK((outputs.Find("y") != nullptr) == (communicator->process() == 1));
+  });
 }
 
 }  // namespace

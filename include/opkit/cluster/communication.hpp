@@ -113,6 +113,8 @@ class Communication : public detail::RefCounted {
   // Ends the run, with success if `error` is null. Releases the buffers first. Called once for each
   // run, on any thread.
   void Finish(std::exception_ptr error);
+  // True if the calling thread is inside Finish, in a callback of the event.
+  static bool IsFinishing();
 
  private:
   const CommunicationPlan plan_;

@@ -53,6 +53,10 @@ class Communicator : public detail::ProcessLink {
   // Breaks the communicator here and on all other processes: each pending and later communication
   // ends with kCancelled, the process that failed and `reason`. Does nothing if it is broken.
   void Break(const std::string& reason) noexcept;
+  // Refuses a run that begins while another run of the plan goes on: its messages would reach the
+  // wrong run. Also refuses a run for which a callback waits on a thread that ends communications.
+  void BeginRun(bool waits) final;
+  void EndRun() noexcept final;
   void RunFailed(const std::exception_ptr& error) noexcept final;
   // Returns the reason why the communicator is broken; empty if it is not.
   std::string broken() const;
@@ -97,7 +101,8 @@ class Communicator : public detail::ProcessLink {
   std::exception_ptr BrokenError() const;
 
   const int64_t number_;
-  std::vector<int> everyone_;  // the numbers of all processes, from the first Start on
+  std::atomic<bool> is_running_ = false;  // a run of the plan
+  std::vector<int> everyone_;             // the numbers of all processes, from the first Start on
   mutable std::mutex mutex_;
   std::string broken_;
   Communicator* follower_ = nullptr;  // the communicator that breaks with this one

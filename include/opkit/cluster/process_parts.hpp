@@ -29,9 +29,10 @@ class ProcessParts {
  public:
   // Throws kInvalidArgument for a node of a process that does not exist, and for Send and Recv
   // nodes of the graph's author that do not match or wait for each other in a circle, which the
-  // message shows. Throws kUnsupported for a value that crosses although a node rewrites it or it
-  // has no numbers (strings, sequences), for a control input that crosses, and for a process or a
-  // communication inside the graph of a node.
+  // message shows. Throws kUnsupported for a value that crosses although it has no numbers
+  // (strings, sequences), for a value that is read on a process which does not run the nodes that
+  // rewrite it, for a control input that crosses, and for a process or a communication inside the
+  // graph of a node.
   ProcessParts(const Graph& graph, int processes);
 
   int processes() const { return processes_; }
@@ -40,11 +41,13 @@ class ProcessParts {
   // Returns the types of its values.
   const GraphTypes& types() const { return types_; }
   // Returns the graph of a process. Its nodes name `communicator`, if any. If that takes buffers of
-  // a device, the nodes that communicate run there, and wait for each other by control inputs, in
-  // the order of the whole graph. Inputs and constants that the part does not read are left out,
-  // and so are the outputs that the process does not make, and nodes of all processes that this
-  // process does not need.
-  Graph Part(int process, const Communicator* communicator = nullptr) const;
+  // a device, the nodes that communicate run there. Then, and if `is_in_order` is true, they also
+  // wait for each other by control inputs, in the order of the whole graph. Inputs and constants
+  // that the part does not read are left out, and so are the outputs that the process does not make
+  // or does not rewrite as other processes do, and nodes of all processes that this process does
+  // not need.
+  Graph Part(int process, const Communicator* communicator = nullptr,
+             bool is_in_order = false) const;
   // Returns the processes that run a node, ascending. Of a collective, the root alone reads or
   // makes a value that the others do not have.
   const std::vector<int>& processes_of(int node) const { return places_[node]; }
@@ -66,6 +69,7 @@ class ProcessParts {
   std::vector<int> WritersOf(int node) const;
   // Adds the edges from the author's Send nodes to their Recv nodes and sorts all nodes.
   void Order();
+  void CheckRewritten() const;
   void FindCrossing();
   void NumberCollectives();
   OperatorDef NodeOf(int node, int process) const;

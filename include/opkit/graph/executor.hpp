@@ -43,11 +43,13 @@ class NamedTensors {
   std::vector<NamedTensor> items_;
 };
 
-// Runs once at a time; different executors of one plan may run at once. The tensors that Run
-// returns belong to the caller: later runs write to other memory while a copy of them exists. A run
-// reads a dense input in place and copies a strided input first. It writes bound outputs in place.
-// An output may lie in the memory of a donated input. Another run with that tensor would read the
-// earlier result: first write new data to the tensor, or give another tensor.
+// Runs once at a time; different executors of one plan may run at once. Executors of a plan of
+// several processes may not: a run throws kFailedPrecondition during a run of another executor of
+// the plan, and ends both on all processes. The tensors that Run returns belong to the caller:
+// later runs write to other memory while a copy of them exists. A run reads a dense input in place
+// and copies a strided input first. It writes bound outputs in place. An output may lie in the
+// memory of a donated input. Another run with that tensor would read the earlier result: first
+// write new data to the tensor, or give another tensor.
 //
 //   Executor exec(plan);
 //   auto out = exec.Run({{"X", x}});

@@ -10,6 +10,16 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+namespace detail {
+
+// The calls of Communication::Finish that the thread is in.
+inline int& FinishDepth() {
+  thread_local int depth = 0;
+  return depth;
+}
+
+}  // namespace detail
+
 OPKIT_INLINE std::string_view ToString(CommunicationKind kind) {
   constexpr std::string_view kNames[] = {"Send",      "Recv",      "AllReduce", "Reduce",
                                          "Broadcast", "AllGather", "Gather",    "ReduceScatter",
@@ -44,8 +54,12 @@ OPKIT_INLINE void Communication::Finish(std::exception_ptr error) {
   const detail::IntrusivePtr<EventState> event = std::move(event_);
   is_pending_.store(false, std::memory_order_release);
   // A cancelled event has failed already and stays so.
-  if (event) event->Complete(std::move(error));
+  if (!event) return;
+  ++detail::FinishDepth();
+  event->Complete(std::move(error));
+  --detail::FinishDepth();
 }
+OPKIT_INLINE bool Communication::IsFinishing() { return detail::FinishDepth() > 0; }
 
 }}  // namespace opkit
 

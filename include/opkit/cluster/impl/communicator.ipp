@@ -83,8 +83,7 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
   if (communication->stream) {
     if (turn != turns.next)
       Throw(ErrorCode::kFailedPrecondition, communication->node(),
-            " starts before a collective that precedes it in the graph; a plan whose processes "
-            "communicate on devices runs once at a time: wait for the runs of its other executors");
+            " starts before a collective that precedes it in the graph");
     ++turns.next;
     lock.unlock();
     return StartNow(communication, group);
@@ -151,6 +150,21 @@ OPKIT_INLINE void Communicator::BreakHost(Communicator& host, const std::string&
 OPKIT_INLINE void Communicator::Break(const std::string& reason) noexcept {
   const std::string text = StrCat("process ", process(), " ended the run: ", reason);
   if (SetBroken(text)) TellBroken(text);
+}
+OPKIT_INLINE void Communicator::BeginRun(bool waits) {
+  if (waits && Communication::IsFinishing())
+    Throw(
+        ErrorCode::kFailedPrecondition,
+        "a callback of an event waits for a run of several processes, on a thread that ends their "
+        "messages; call RunAsync there, which does not wait");
+  // Acquire, and release by EndRun: a run sees what the run before it wrote.
+  if (is_running_.exchange(true, std::memory_order_acquire))
+    Throw(ErrorCode::kFailedPrecondition,
+          "two executors of a plan of several processes run at once; the plan runs once at a time "
+          "on each process: wait for the other run, or compile a plan for each executor");
+}
+OPKIT_INLINE void Communicator::EndRun() noexcept {
+  is_running_.store(false, std::memory_order_release);
 }
 OPKIT_INLINE void Communicator::RunFailed(const std::exception_ptr& error) noexcept {
   try {

@@ -342,6 +342,8 @@ OPKIT_INLINE std::vector<std::string> LocalGroup::Exchange(int process, const st
 
 OPKIT_INLINE void LocalGroup::SetReturned(int process, bool has_returned) {
   const std::lock_guard lock(mutex_);
+  // Between two calls of LocalCluster::Run a process passes over children that it did not take.
+  if (!has_returned) children_[Index(process)] = all_children_.size();
   if (has_returned)
     returned_.push_back(process);
   else

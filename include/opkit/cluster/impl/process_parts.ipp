@@ -50,6 +50,7 @@ OPKIT_INLINE ProcessParts::ProcessParts(const Graph& graph, int processes)
   sender_of_.resize(nodes, -1);
   for (int node = 0; node < graph_.num_nodes(); ++node) Place(node);
   Order();
+  CheckRewritten();
   FindCrossing();
   NumberCollectives();
 }
@@ -149,6 +150,19 @@ OPKIT_INLINE void ProcessParts::Order() {
   });
 }
 
+// Each process that has a rewritten value, such as an input, has a copy of its own.
+OPKIT_INLINE void ProcessParts::CheckRewritten() const {
+  for (const GraphView::Rewrite& rewrite : view_.rewrites())
+    for (const int reader : view_.consumers(rewrite.value))
+      for (const int process : ReadersOf(reader))
+        if (!detail::Contains(places_[rewrite.node], process))
+          Throw(ErrorCode::kUnsupported, "value '", view_.name(rewrite.value),
+                "' is rewritten by the node ", graph_.node(rewrite.node), " on process ",
+                StrCat(detail::ProcessesText(places_[rewrite.node]), ", and read by the node "),
+                graph_.node(reader), " on process ", process,
+                ", where it is not rewritten; set the same processes for both nodes");
+}
+
 OPKIT_INLINE void ProcessParts::FindCrossing() {
   // The author's own channels come first.
   int64_t channel = 0;
@@ -226,17 +240,19 @@ OPKIT_INLINE OperatorDef ProcessParts::NodeOf(int node, int process) const {
   return def;
 }
 
-OPKIT_INLINE Graph ProcessParts::Part(int process, const Communicator* communicator) const {
+OPKIT_INLINE Graph ProcessParts::Part(int process, const Communicator* communicator,
+                                      bool is_in_order) const {
   if (process < 0 || process >= processes_)
     Throw(ErrorCode::kOutOfRange, "there is no process ", process, ": the graph has ", processes_);
   std::vector<OperatorDef> nodes;
   const bool is_on_device = communicator && communicator->device() != Device{};
-  std::string last;  // the last node that communicates on the device
+  is_in_order |= is_on_device;
+  std::string last;  // the last node that communicates
   const auto add = [&](OperatorDef def) {
     if (detail::IsCommunication(def)) {
       def.Arg("communicator", communicator ? communicator->number() : -1);
-      if (is_on_device) {
-        def.Device(communicator->device());
+      if (is_on_device) def.Device(communicator->device());
+      if (is_in_order) {
         if (def.name().empty()) def.Name(StrCat("communication ", nodes.size()));
         if (!last.empty()) def.ControlInput(last);
         last = def.name();
@@ -248,10 +264,10 @@ OPKIT_INLINE Graph ProcessParts::Part(int process, const Communicator* communica
     if (detail::Contains(places_[node], process)) add(NodeOf(node, process));
   };
   for (const int node : order_) {
-    // On devices a message keeps its sender busy until it is received. So both nodes of a message
-    // have the place of the Recv in the order.
-    if (is_on_device && sender_of_[node] >= 0) add_node(sender_of_[node]);
-    if (!is_on_device || !detail::IsSend(graph_.node(node))) add_node(node);
+    // A message may keep its sender busy until it is received. So both nodes of a message have the
+    // place of the Recv in the order.
+    if (is_in_order && sender_of_[node] >= 0) add_node(sender_of_[node]);
+    if (!is_in_order || !detail::IsSend(graph_.node(node))) add_node(node);
     for (const size_t i : crossing_of_[node]) {
       const CrossingValue& value = crossing_[i];
       const bool sends = value.from == process;
@@ -281,6 +297,11 @@ OPKIT_INLINE Graph ProcessParts::Part(int process, const Communicator* communica
   for (const std::string& output : graph_.outputs()) {
     const int producer = graph_.Producer(output);
     if (producer >= 0 && !detail::Contains(WritersOf(producer), process)) continue;
+    const auto rewrites_elsewhere = [&](const GraphView::Rewrite& rewrite) {
+      return view_.name(rewrite.value) == output &&
+             !detail::Contains(places_[rewrite.node], process);
+    };
+    if (std::any_of(view_.rewrites().begin(), view_.rewrites().end(), rewrites_elsewhere)) continue;
     read.insert(output);
     outputs.push_back(output);
   }
@@ -402,7 +423,10 @@ inline Graph PartOfProcess(const Graph& graph, PlanOptions& plan_options) {
   options.communicator = own;
   const ProcessParts& parts = *made;
   for (const std::vector<int>& group : parts.groups()) own->MakeGroup(group);
-  return parts.Part(process, own.get());
+  // A fixed order of this process's own could have a node that waits for another process before a
+  // node for which that process waits.
+  return parts.Part(process, own.get(),
+                    plan_options.schedule.deterministic && plan_options.memory.reorder_nodes);
 }
 OPKIT_IMAGE_LOCAL inline const bool kFillsProcessPart = g_process_part.Fill(&PartOfProcess);
 

@@ -52,20 +52,27 @@ class Executor::Impl {
   const Plan& plan() const { return plan_; }
 
   NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout) {
-    const Claim claim(*this);
+    Claim claim(*this);
     return OnAllProcesses([&] {
+      claim.BeginOnProcesses(true);
       const GivenInputs given(*this, inputs);
       RunClaimed(timeout);
       return Values();
     });
   }
   void Run(Timeout timeout) {
-    const Claim claim(*this);
-    OnAllProcesses([&] { RunClaimed(timeout); });
+    Claim claim(*this);
+    OnAllProcesses([&] {
+      claim.BeginOnProcesses(true);
+      RunClaimed(timeout);
+    });
   }
   Event RunAsync() {
     Claim claim(*this);
-    OnAllProcesses([this] { Prepare(); });
+    OnAllProcesses([&] {
+      claim.BeginOnProcesses(false);
+      Prepare();
+    });
     if (event_.IsFinished()) event_.Reset();
     event_.SetScheduled();
     claim.Keep();
@@ -138,7 +145,8 @@ class Executor::Impl {
   using Output = detail::TensorBindings::Output;
   enum class RunState : char { kIdle, kRunning, kRunningAsync };
 
-  // Reserves the executor for one run; the destructor releases it, except after Keep.
+  // Reserves the executor for one run, and the plan if it communicates; the destructor releases
+  // them, except after Keep.
   class Claim {
    public:
     explicit Claim(Impl& self) : self_(&self) {
@@ -147,12 +155,23 @@ class Executor::Impl {
         ThrowRunning();
     }
     ~Claim() {
+      if (link_) link_->EndRun();
       if (self_) self_->run_state_ = RunState::kIdle;
     }
-    void Keep() { self_ = nullptr; }
+    void BeginOnProcesses(bool waits) {
+      detail::ProcessLink* const link = self_->link();
+      if (!link) return;
+      link->BeginRun(waits);
+      link_ = link;
+    }
+    void Keep() {
+      self_ = nullptr;
+      link_ = nullptr;
+    }
 
    private:
     Impl* self_;
+    detail::ProcessLink* link_ = nullptr;
   };
 
   // Sets inputs for one run and puts the bound ones back after it.
@@ -189,6 +208,8 @@ class Executor::Impl {
   };
 
   detail::PlanState& state() const { return *plan_.state(); }
+  // Returns the plan's communicator; null if one process runs the plan.
+  detail::ProcessLink* link() const { return state().options().cluster.communicator.get(); }
   const GraphView& view() const { return state().view(); }
   Blob& BlobOf(int value) const { return current_->blob(value); }
   Tensor& TensorOf(int value) const { return *BlobOf(value).GetMutable<Tensor>(); }
@@ -245,8 +266,7 @@ class Executor::Impl {
     }
   }
   void TellOtherProcesses(const std::exception_ptr& error) const noexcept {
-    const auto& communicator = state().options().cluster.communicator;
-    if (communicator) communicator->RunFailed(error);
+    if (detail::ProcessLink* const other = link()) other->RunFailed(error);
   }
   // Ends a run of RunAsync and completes its event.
   void Finish(std::exception_ptr error) {
@@ -266,6 +286,7 @@ class Executor::Impl {
     }
     self_.StopAllObservers(!error);
     if (error) TellOtherProcesses(error);
+    if (detail::ProcessLink* const other = link()) other->EndRun();
     const Event event = event_;
     run_state_ = RunState::kIdle;  // from here on another thread may destroy this executor
     event.state()->Complete(std::move(error));

@@ -266,9 +266,14 @@ inline IntrusivePtr<PlanState> CompileHere(const Graph& graph, const PlanOptions
 }  // namespace detail
 
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
-  if (options.cluster.CountProcesses() <= 1) [[likely]]
+  const bool is_of_one = options.cluster.CountProcesses() <= 1;
+  if (is_of_one && !options.cluster.communicator) [[likely]]
     return Plan(detail::CompileHere(graph, options));
   PlanOptions own = options;
+  if (is_of_one) {
+    own.cluster.communicator = {};  // a run of this plan may fail without breaking it
+    return Plan(detail::CompileHere(graph, own));
+  }
   const Graph part = detail::g_process_part(graph, own);
   try {
     return Plan(detail::CompileHere(part, own));

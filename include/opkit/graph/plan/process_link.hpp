@@ -22,7 +22,12 @@ class ProcessLink : public RefCounted {
   // Returns the number of this process, from 0, and the number of all processes.
   virtual int process() const = 0;
   virtual int processes() const = 0;
-  // Ends the run on the other processes too, because it failed here. Executors call it.
+  // Executors call these functions: at the begin of a run of the plan, at its end, and if it failed
+  // here, to end it on the other processes too. `waits`: the calling thread waits for the end.
+  // BeginRun throws kFailedPrecondition if another executor of the plan is running; EndRun is not
+  // called then.
+  virtual void BeginRun(bool waits) = 0;
+  virtual void EndRun() noexcept = 0;
   virtual void RunFailed(const std::exception_ptr& error) noexcept = 0;
 };
 
