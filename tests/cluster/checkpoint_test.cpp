@@ -9,7 +9,10 @@
 #include <csignal>
 #include <filesystem>
 #include <numeric>
+#include <set>
 
+#include "opkit/base/cache/file_lock.hpp"
+#include "opkit/base/strings.hpp"
 #include "opkit/cluster/local.hpp"
 #include "support/error_of.hpp"
 #include "support/temporary_folder.hpp"
@@ -48,8 +51,26 @@ void CheckLoads(const std::string& folder, int processes, int64_t v) {
     CHECK(tensors[2].tensor.ToVector<float>() == std::vector<float>{0.5F});
   }
 }
-size_t NumFiles(const std::string& folder) {
-  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+std::set<std::string> FilesOf(const std::string& folder) {
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    files.insert(entry.path().filename().string());
+  return files;
+}
+// Returns the number of the files that a checkpoint of `processes` processes has.
+size_t NumFiles(int processes) { return static_cast<size_t>(processes) + 2; }
+
+// Returns the name of the file of process 1.
+std::string FileOfOne(const std::string& folder) {
+  for (const std::string& file : FilesOf(folder))
+    if (file.ends_with(".1")) return file;
+  return {};
+}
+// Returns the lines of a manifest with the checksum that belongs to them, FNV-1a.
+std::string WithChecksum(const std::string& lines) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : lines) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return StrCat(lines, "{\"checksum\": ", static_cast<int64_t>(hash), "}\n");
 }
 
 TEST_CASE("a checkpoint is read back on other numbers of processes") {
@@ -59,7 +80,7 @@ TEST_CASE("a checkpoint is read back on other numbers of processes") {
   for (const int saved : {1, 4, 3}) {
     Save(path, saved, saved);
     for (const int loaded : {1, 2, 3, 4, 6, 12}) CheckLoads(path, loaded, saved);
-    CHECK(NumFiles(path) == static_cast<size_t>(saved) + 1);  // the older files are gone
+    CHECK(FilesOf(path).size() == NumFiles(saved));  // the older files are gone
   }
   CHECK(Contains(ErrorOf([&] { LoadCheckpoint(path, 0, 5); }).message(),
                  "the sharded tensor 'table' with 12 rows, which 5 processes cannot divide"));
@@ -121,12 +142,13 @@ TEST_CASE("files that are missing, cut off or damaged are an Error") {
   const auto error = [&] { return ErrorOf([&] { LoadCheckpoint(path, 0, 2); }); };
   CHECK(error().code() == ErrorCode::kNotFound);
   Save(path, 2, 1);
-  const std::string file = path + "/1.1", manifest = path + "/checkpoint";
+  const std::string name = "state/" + FileOfOne(path);
+  const std::string file = folder / name, manifest = path + "/checkpoint";
   const std::string bytes = ReadFile(file), text = ReadFile(manifest);
   const auto with = [&](const std::string& changed, const std::string& contents) {
     folder.Write(changed.substr(folder.path().size() + 1), contents);
     const Error found = error();
-    folder.Write("state/1.1", bytes);
+    folder.Write(name, bytes);
     folder.Write("state/checkpoint", text);
     CHECK(found.code() == ErrorCode::kIo);
     return std::string(found.message());
@@ -134,13 +156,120 @@ TEST_CASE("files that are missing, cut off or damaged are an Error") {
   CHECK(Contains(with(file, bytes.substr(0, 9)), "it has 9 bytes, but 48 were written"));
   std::string damaged = bytes;
   damaged[5] ^= 1;
-  folder.Write("state/1.1", damaged);
+  folder.Write(name, damaged);
   CHECK(Contains(ErrorOf([&] { LoadCheckpoint(path, 1, 2); }).message(), "'table' are damaged"));
   for (size_t length = 0; length < text.size(); ++length)
     CHECK(Contains(with(manifest, text.substr(0, length)), "it is damaged"));
   CHECK(Contains(with(manifest, text + "x"), "it is damaged"));
+  for (size_t at = 0; at < text.size(); ++at)
+    for (const int bits : {1, 2, 0x10, 0x80}) {
+      std::string flipped = text;
+      flipped[at] = static_cast<char>(flipped[at] ^ bits);
+      CHECK(Contains(with(manifest, flipped), "it is damaged"));
+    }
   std::filesystem::remove(file);
   CHECK(error().code() == ErrorCode::kIo);
+}
+
+TEST_CASE("a manifest with a right checksum and a wrong number is an Error") {
+  const Watchdog watchdog;
+  const TemporaryFolder folder;
+  Save(folder.path(), 2, 1);
+  std::string lines = ReadFile(folder / "checkpoint");
+  lines.erase(lines.rfind('\n', lines.size() - 2) + 1);
+  folder.Write("checkpoint", WithChecksum(lines));
+  CheckLoads(folder.path(), 2, 1);
+  const auto with = [&](const std::string& old_part, const std::string& new_part) {
+    CAPTURE(new_part);
+    std::string changed = lines;
+    const size_t at = changed.find(old_part);
+    REQUIRE(at != changed.npos);
+    changed.replace(at, old_part.size(), new_part);
+    folder.Write("checkpoint", WithChecksum(changed));
+    const Error error = ErrorOf([&] { LoadCheckpoint(folder.path(), 0, 1); });
+    CHECK(error.code() == ErrorCode::kIo);
+    CHECK(Contains(error.message(), "it is damaged"));
+  };
+  for (const char* number : {"0", "-1", "3", "3000000000", "1000000000000000000",
+                             "9223372036854775807", "9223372036854775808"}) {
+    with("\"processes\": 2", StrCat("\"processes\": ", number));
+    with("\"shape\": [12, 2]", StrCat("\"shape\": [", number, ", 2]"));
+  }
+  for (const char* number : {"-1", "2", "4", "1000000000000000000"})
+    with("\"tensors\": 3", StrCat("\"tensors\": ", number));
+  with("\"shape\": [2]", "\"shape\": [0, 9000000000, 9000000000]");
+  with("\"shape\": [2]", "\"shape\": [-2]");
+  with("\"rows\": [6, 6]", "\"rows\": [13, -1]");
+  with("\"rows\": [6, 6]", "\"rows\": [12]");
+  with("\"sharded\": 1", "\"sharded\": 2");
+  with("\"owner\": 0", "\"owner\": 2");
+  with("\"owner\": 0", "\"owner\": -1");
+  with("\"dtype\": \"int64\"", "\"dtype\": \"int4\"");
+  with("\"dtype\": \"int64\"", "\"dtype\": \"string\"");
+  with("\"id\": \"", "\"id\": \"0");
+  with("\"id\": \"", "\"id\": \"../");
+  // Without a sharded tensor, whose rows give the number of processes.
+  const auto head = [&](const char* processes, const char* tensors) {
+    folder.Write(
+        "checkpoint",
+        WithChecksum(StrCat(R"({"opkit_checkpoint": 1, "id": "0123456789abcdef", )",
+                            R"("processes": )", processes, R"(, "tensors": )", tensors, "}\n")));
+    return ErrorOf([&] { LoadCheckpoint(folder.path(), 0, 1); });
+  };
+  folder.Write("checkpoint.0123456789abcdef.0", "");
+  CHECK(head("1", "0").code() == ErrorCode::kAlreadyExists);  // no Error
+  for (const auto& [processes, tensors] :
+       {std::pair("3000000000", "0"), std::pair("1000000000000000000", "0"), std::pair("1", "-5")})
+    CHECK(Contains(head(processes, tensors).message(), "it is damaged"));
+}
+
+TEST_CASE("files of the user stay in the folder") {
+  const Watchdog watchdog;
+  const TemporaryFolder folder;
+  std::set<std::string> own = {"3.14",          "1.1",           "-3.7",
+                               "007.5.new",     "2024.11",       "checkpoint.1.0",
+                               "checkpoint.md", "checkpoint.old"};
+  for (const char* end :
+       {"", ".", ".new", ".x", ".01", ".-1", ".+1", ".1.old", ".1.new.new", ".99999999999", "a.1"})
+    own.insert(StrCat("checkpoint.0123456789abcdef", end));
+  own.insert("checkpoint.0123456789ABCDEF.1");
+  own.insert("checkpoint.0123456789abcde.1");
+  for (const std::string& file : own) folder.Write(file, "of the user");
+  folder.Write("checkpoint.0123456789abcdef.1", "left behind");
+  folder.Write("checkpoint.0123456789abcdef.0.new", "left behind");
+  for (int saves = 0; saves < 2; ++saves) {
+    Save(folder.path(), 2, 1);
+    const std::set<std::string> files = FilesOf(folder.path());
+    CHECK(files.size() == own.size() + NumFiles(2));
+    for (const std::string& file : own) {
+      CAPTURE(file);
+      CHECK(files.contains(file));
+    }
+  }
+  // Another program's file of this name is no checkpoint that may be replaced.
+  folder.Write("checkpoint", "model_checkpoint_path: \"model\"\n");
+  CHECK(Contains(ErrorOf([&] { Save(folder.path(), 2, 1); }).message(),
+                 "it is no checkpoint of this toolkit"));
+  CHECK(ReadFile(folder / "checkpoint") == "model_checkpoint_path: \"model\"\n");
+}
+
+TEST_CASE("a job does not save while another one saves in the folder") {
+  const Watchdog watchdog;
+  const TemporaryFolder folder;
+  Save(folder.path(), 2, 1);
+  {
+    const detail::FileLock other_job(folder / "checkpoint.lock", 0);
+    std::string messages[2];
+    LocalCluster(2).Run([&](const CommunicatorPtr& communicator) {
+      messages[communicator->process()] =
+          ErrorOf([&] { SaveCheckpoint(*communicator, folder.path(), {}); }).message();
+    });
+    CHECK(messages[0] == messages[1]);
+    CHECK(Contains(messages[0], "checkpoint.lock': another process holds the lock"));
+    CheckLoads(folder.path(), 2, 1);
+  }
+  Save(folder.path(), 2, 2);
+  CheckLoads(folder.path(), 2, 2);
 }
 
 TEST_CASE("a tensor of another dtype or shape is not restored, and neither are the others") {
@@ -196,7 +325,7 @@ TEST_CASE("a kill, or a full disk, at any file leaves the checkpoint before") {
       CheckLoads(folder.path(), 2, is_whole ? 2 : 1);
       Save(folder.path(), 2, 5);  // what the kill left behind is no obstacle, and goes
       CheckLoads(folder.path(), 3, 5);
-      CHECK(NumFiles(folder.path()) == 3);
+      CHECK(FilesOf(folder.path()).size() == NumFiles(2));
     }
   }
 }

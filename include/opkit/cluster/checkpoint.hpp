@@ -20,18 +20,21 @@ struct CheckpointTensor {
 
 // Writes the tensors of all processes. Every process calls it with tensors of the same names,
 // dtypes and shapes, in the same order; a shard may have any number of rows. The folder is made if
-// it is missing. It gets one file for each process, "NUMBER.PROCESS", and last the file
-// "checkpoint", which names the others. Each file is on the disk under a temporary name before it
-// gets its own. So the checkpoint that the folder had stays valid until the new one is complete,
-// after a kill too; then it is removed. A replicated tensor is written by one process.
+// it is missing. It gets one file for each process, "checkpoint.ID.PROCESS", with 16 hexadecimal
+// digits that are new for each call, and last the file "checkpoint", which names the others. Each
+// file is on the disk under a temporary name before it gets its own. So the checkpoint that the
+// folder had stays valid until the new one is complete, after a kill too; then all older files
+// of such names are removed, and no others. A replicated tensor is written by one process. The lock
+// of the file "checkpoint.lock", which stays, keeps other jobs from saving in the folder meanwhile.
 //
 //   SaveCheckpoint(*communicator, "state", {{"W", weights}, {"table", rows, true}});
 //   for (const CheckpointTensor& each : LoadCheckpoint("state", process, processes)) ...
 //
 // Throws the same Error on all processes: kInvalidArgument for tensors that differ, kUnsupported
 // for a tensor that is not on the CPU, or has strings or packed elements (int4); kIo for a file
-// that cannot be written. The folder then has the checkpoint that it had. A broken communicator
-// throws its own Error.
+// that cannot be written, for a file "checkpoint" that is damaged or of another program, and if
+// another job saves in the folder now. The folder then has the checkpoint that it had. A broken
+// communicator throws its own Error.
 void SaveCheckpoint(Communicator& communicator, const std::string& folder,
                     const std::vector<CheckpointTensor>& tensors);
 

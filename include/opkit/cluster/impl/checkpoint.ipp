@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "opkit/base/cache/file_lock.hpp"
@@ -107,20 +108,43 @@ struct SavedTensor {
   }
 };
 struct CheckpointManifest {
-  int64_t number = 0, processes = 0;
+  std::string id;  // a part of the names of the files, which no other SaveCheckpoint gives
+  int64_t processes = 0;
   std::vector<SavedTensor> tensors;
 
   std::string FileOf(const std::string& folder, int64_t process) const {
-    return StrCat(folder, "/", number, ".", process);
+    return StrCat(folder, "/checkpoint.", id, ".", process);
   }
 };
+
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+constexpr size_t kIdDigits = 16;
+inline std::string NewCheckpointId() {
+  std::random_device random;
+  std::string id;
+  while (id.size() < kIdDigits) id += kHexDigits[random() % kHexDigits.size()];
+  return id;
+}
+inline bool IsCheckpointId(std::string_view text) {
+  return text.size() == kIdDigits && text.find_first_not_of(kHexDigits) == text.npos;
+}
+
+// Returns the last line of a manifest.
+inline std::string ChecksumLine(std::string_view lines_above) {
+  std::string line;
+  JsonWriter(line)
+      .BeginObject()
+      .Member("checksum", static_cast<int64_t>(ChecksumOf(lines_above)))
+      .EndObject();
+  return line + "\n";
+}
 
 inline std::string ManifestText(const CheckpointManifest& manifest) {
   std::string text;
   JsonWriter(text)
       .BeginObject()
       .Member("opkit_checkpoint", 1)
-      .Member("number", manifest.number)
+      .Member("id", manifest.id)
       .Member("processes", manifest.processes)
       .Member("tensors", manifest.tensors.size())
       .EndObject();
@@ -137,7 +161,8 @@ inline std::string ManifestText(const CheckpointManifest& manifest) {
         .Member("checksums", tensor.checksums)
         .EndObject();
   }
-  return text + "\n";
+  text += '\n';
+  return text + ChecksumLine(text);
 }
 inline bool ReadIntegers(JsonLineReader& line, std::vector<int64_t>* numbers) {
   if (!line.Skip("[")) return false;
@@ -150,10 +175,13 @@ inline bool ReadIntegers(JsonLineReader& line, std::vector<int64_t>* numbers) {
 // Throws kIo, with the path, for a text that ManifestText did not write.
 inline CheckpointManifest ParseManifest(const std::string& path, std::string_view text) {
   CheckpointManifest manifest;
-  std::string_view rest = text;
   const auto expect = [&](bool is_good) {
     if (!is_good) FailFile("read", path, "it is no checkpoint of this toolkit, or it is damaged");
   };
+  expect(text.size() >= 2);
+  const size_t above = text.rfind('\n', text.size() - 2) + 1;  // 0 if there is one line
+  std::string_view rest = text.substr(0, above);
+  expect(text.substr(above) == ChecksumLine(rest));
   const auto next_line = [&] {
     const size_t end = rest.find('\n');
     expect(end != std::string_view::npos);
@@ -163,10 +191,12 @@ inline CheckpointManifest ParseManifest(const std::string& path, std::string_vie
   };
   JsonLineReader head = next_line();
   int64_t tensors = 0;
-  expect(head.Skip(R"({"opkit_checkpoint": 1, "number": )") && head.ReadInteger(&manifest.number) &&
+  expect(head.Skip(R"({"opkit_checkpoint": 1, "id": )") && head.ReadString(&manifest.id) &&
          head.Skip(R"(, "processes": )") && head.ReadInteger(&manifest.processes) &&
          head.Skip(R"(, "tensors": )") && head.ReadInteger(&tensors) && head.rest() == "}" &&
-         manifest.processes >= 1);
+         IsCheckpointId(manifest.id) && manifest.processes >= 1 &&
+         manifest.processes <= (int64_t{1} << 24) && tensors >= 0);
+  int64_t all_elements = 0;
   for (int64_t i = 0; i < tensors; ++i) {
     JsonLineReader line = next_line();
     SavedTensor& tensor = manifest.tensors.emplace_back();
@@ -183,16 +213,20 @@ inline CheckpointManifest ParseManifest(const std::string& path, std::string_vie
     tensor.dtype = DTypeFromName(dtype);
     tensor.is_sharded = is_sharded != 0;
     const size_t pieces = tensor.is_sharded ? Index(manifest.processes) : 1;
-    expect(tensor.dtype != DType::kUndefined && tensor.dtype != DType::kString &&
-           tensor.owner >= 0 && tensor.owner < manifest.processes &&
-           tensor.checksums.size() == pieces && tensor.rows.size() == (is_sharded ? pieces : 0) &&
+    expect(tensor.dtype != DType::kUndefined && !IsObject(tensor.dtype) &&
+           !IsPacked(tensor.dtype) && (is_sharded == 0 || is_sharded == 1) && tensor.owner >= 0 &&
+           tensor.owner < manifest.processes && tensor.checksums.size() == pieces &&
+           tensor.rows.size() == (is_sharded ? pieces : 0) &&
            (!tensor.is_sharded || !tensor.shape.empty()));
     int64_t rows = 0, elements = 1;
     for (const int64_t extent : tensor.rows)
       expect(extent >= 0 && !__builtin_add_overflow(rows, extent, &rows));
+    // Counts an extent of 0 as 1, so that no product of some extents overflows.
     for (const int64_t extent : tensor.shape)
-      expect(extent >= 0 && !__builtin_mul_overflow(elements, extent, &elements));
-    expect(elements <= (int64_t{1} << 56) && (!tensor.is_sharded || rows == tensor.shape[0]));
+      expect(extent >= 0 &&
+             !__builtin_mul_overflow(elements, (std::max)(extent, int64_t{1}), &elements));
+    expect(!__builtin_add_overflow(all_elements, elements, &all_elements) &&
+           all_elements <= (int64_t{1} << 56) && (!tensor.is_sharded || rows == tensor.shape[0]));
   }
   expect(rest.empty());
   return manifest;
@@ -234,23 +268,27 @@ inline std::vector<std::string> DoTogether(Communicator& communicator,
   return texts;
 }
 
+// True for the name of a file of SaveCheckpoint, under its temporary name too, with another id.
+inline bool IsOfOther(std::string_view name, const std::string& kept_id) {
+  constexpr std::string_view kStart = "checkpoint.", kTemporary = ".new";
+  if (!name.starts_with(kStart)) return false;
+  name.remove_prefix(kStart.size());
+  const std::string_view id = name.substr(0, kIdDigits);
+  if (!IsCheckpointId(id) || id == kept_id) return false;
+  name.remove_prefix(kIdDigits);
+  if (name.ends_with(kTemporary)) name.remove_suffix(kTemporary.size());
+  int process = -1;
+  if (!name.empty()) std::from_chars(name.data() + 1, name.data() + name.size(), process);
+  return process >= 0 && name == StrCat(".", process);
+}
 // Removes the files of other checkpoints, and those that a killed SaveCheckpoint left behind.
-inline void RemoveOthers(const std::string& folder, const CheckpointManifest& kept) {
-  std::error_code ignored;  // what stays is removed by the next SaveCheckpoint
+inline void RemoveOthers(const std::string& folder, const std::string& kept_id) {
+  std::error_code error;  // what stays is removed by the next SaveCheckpoint
   std::vector<std::string> others;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string file = entry.path().filename().string();
-    std::string_view name = file;
-    const bool is_temporary = name.ends_with(".new");
-    if (is_temporary) name.remove_suffix(4);
-    int64_t number = 0, process = 0;
-    const char* const end = name.data() + name.size();
-    const auto first = std::from_chars(name.data(), end, number);
-    if (first.ec != std::errc() || first.ptr == end || *first.ptr != '.') continue;
-    const auto second = std::from_chars(first.ptr + 1, end, process);
-    if (second.ec != std::errc() || second.ptr != end) continue;
-    if (is_temporary || number != kept.number || process >= kept.processes)
-      others.push_back(StrCat(folder, "/", file));
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (IsOfOther(name, kept_id)) others.push_back(StrCat(folder, "/", name));
   }
   for (const std::string& other : others) unlink(other.c_str());
 }
@@ -338,15 +376,18 @@ OPKIT_INLINE void SaveCheckpoint(Communicator& communicator, const std::string& 
   const auto owner = [&](size_t i) { return static_cast<int64_t>(i) % processes; };
   std::vector<Tensor> dense;  // the pieces of this process, in the order of the tensors
   std::vector<std::string_view> pieces;
+  // On process 0: another job that saves in the folder has an Error until this one has saved.
+  std::optional<detail::FileLock> lock;
   const auto nothing_to_undo = [] {};
   // Each process describes its own tensors as a checkpoint of one process.
   const auto describe = [&] {
     detail::CheckpointManifest mine;
+    mine.id = detail::NewCheckpointId();
     mine.processes = 1;
     if (process == 0) {
       if (!detail::MakeFolders(StrCat(folder, "/checkpoint"))) detail::FailFile("make", folder);
-      const auto before = detail::ReadManifest(folder);
-      mine.number = before ? before->number + 1 : 1;
+      lock.emplace(StrCat(folder, "/checkpoint.lock"), 0);
+      detail::ReadManifest(folder);  // throws for a file of that name that is another program's
     }
     for (size_t i = 0; i < tensors.size(); ++i) {
       const auto& [name, tensor, is_sharded] = tensors[i];
@@ -420,10 +461,11 @@ OPKIT_INLINE void SaveCheckpoint(Communicator& communicator, const std::string& 
     const std::string text = detail::ManifestText(manifest);
     detail::WriteWholeFile(StrCat(folder, "/checkpoint"), {text});
     detail::SyncFolder(folder);
+    detail::RemoveOthers(folder, manifest.id);
+    lock.reset();
     return std::string();
   };
   detail::DoTogether(communicator, write_manifest, nothing_to_undo);
-  if (process == 0) detail::RemoveOthers(folder, manifest);
 }
 
 OPKIT_INLINE std::vector<CheckpointTensor> LoadCheckpoint(const std::string& folder, int process,

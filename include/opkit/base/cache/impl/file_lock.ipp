@@ -39,9 +39,10 @@ OPKIT_INLINE FileLock::FileLock(const std::string& path, double wait_s)
       const timespec pause{0, 1'000'000};
       nanosleep(&pause, nullptr);
     } else if (errno != EINTR) {
-      const std::string why = is_held
+      const std::string why = !is_held ? std::string(std::strerror(errno))
+                              : wait_s > 0
                                   ? StrCat("another process has held the lock for ", wait_s, " s")
-                                  : std::string(std::strerror(errno));
+                                  : "another process holds the lock";
       close(file_);
       FailFile("lock", path, why.c_str());
     }
