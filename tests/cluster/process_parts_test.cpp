@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <mutex>
 #include <numeric>
 
@@ -445,6 +446,49 @@ TEST_CASE("a message around a collective does not stop an order that saves memor
     CHECK(outputs.Get("sum").ToVector<float>() == std::vector<float>{2, 4});
     CHECK((outputs.Find("y") != nullptr) == (communicator->process() == 1));
   });
+}
+
+TEST_CASE("attributes that no process, channel or dtype has are refused, not cut to fewer bits") {
+  const int64_t wrong[] = {int64_t{1} << 32, (int64_t{1} << 32) + 1, int64_t{1} << 62,
+                           std::numeric_limits<int64_t>::min(), -1};
+  const auto with = [](OperatorDef def) {
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, {2});
+    graph.AddNode(std::move(def));
+    return graph.AddOutput("y");
+  };
+  for (const int64_t number : wrong) {
+    CAPTURE(number);
+    const std::string names = StrCat("names process ", number);
+    for (const char* type : {"Broadcast", "Scatter", "Reduce", "Gather"}) {
+      const Graph graph =
+          with(OperatorDef(StrCat("opkit.cluster.", type), {"x"}, {"y"}, {{"root", number}}));
+      CheckFails([&] { ProcessParts(graph, 2); }, names);
+      CheckFails(
+          [&] {
+            Executor(Compile(graph)).Run({{"x", Tensor::From<float>({2}, {1, 2})}});
+          },
+          names);
+    }
+    const Graph group = with(OperatorDef("opkit.cluster.AllReduce", {"x"}, {"y"},
+                                         {{"group", std::vector<int64_t>{number}}}));
+    CheckFails([&] { ProcessParts(group, 2); }, names);
+    CheckFails(
+        [&] {
+          Executor(Compile(group)).Run({{"x", Tensor::From<float>({2}, {1, 2})}});
+        },
+        names);
+    const auto message = [&](const char* attribute) {
+      Graph graph = with(Message("Recv", 1, 0, "y").Arg(attribute, number));
+      graph.AddNode(Message("Send", 0, 1, "x"));
+      return graph;
+    };
+    CheckFails([&] { ProcessParts(message("process"), 2); }, names);
+    CheckFails([&] { ProcessParts(message("channel"), 2); },
+               StrCat("has the channel ", number, ", expected 0 to 2147483647"));
+    CheckFails([&] { ProcessParts(message("dtype"), 2); },
+               StrCat("the attribute dtype is ", number, ", which is no DType"));
+  }
 }
 
 }  // namespace

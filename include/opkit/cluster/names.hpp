@@ -2,8 +2,10 @@
 #ifndef OPKIT_CLUSTER_NAMES_HPP_
 #define OPKIT_CLUSTER_NAMES_HPP_
 
+#include <climits>
 #include <string_view>
 
+#include "opkit/base/error.hpp"
 #include "opkit/op/operator_def.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
@@ -23,6 +25,14 @@ inline bool IsReceive(const OperatorDef& def) { return CommunicationOf(def) == "
 inline bool IsCollective(const OperatorDef& def) {
   return IsCommunication(def) && !IsSend(def) && !IsReceive(def);
 }
+// Returns the number of a process that an attribute of the node gives. Throws kInvalidArgument for
+// a number that no process can have.
+inline int ProcessNumber(const OperatorDef& def, int64_t number) {
+  if (number < 0 || number > INT_MAX)
+    Throw(ErrorCode::kInvalidArgument, "the node ", def, " names process ", number,
+          ", which does not exist");
+  return static_cast<int>(number);
+}
 // Returns the attribute "group" of a collective; empty: all processes.
 inline std::vector<int64_t> GroupOf(const OperatorDef& def) {
   return def.args().Get<std::vector<int64_t>>("group", {});
@@ -39,7 +49,7 @@ inline bool WritesAtRoot(const OperatorDef& def) {
   return name == "Reduce" || name == "Gather";
 }
 inline int RootOf(const OperatorDef& def) {
-  return static_cast<int>(def.args().Get<int64_t>("root", 0));
+  return ProcessNumber(def, def.args().Get<int64_t>("root", 0));
 }
 
 }}}  // namespace opkit::detail

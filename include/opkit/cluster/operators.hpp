@@ -22,6 +22,14 @@ inline int64_t GroupSize(const OperatorDef& def) {
   return group > 0 ? group : def.args().Get<int64_t>("processes", -1);
 }
 
+// Returns the attribute "dtype".
+inline DType GivenDTypeOf(const OperatorDef& def) {
+  const auto number = def.args().Get<int64_t>("dtype", 0);
+  if (number < 0 || number >= kNumDTypes)
+    Throw(ErrorCode::kInvalidArgument, def.type(), ": the attribute dtype is ", number,
+          ", which is no DType");
+  return static_cast<DType>(number);
+}
 // Output i has the dtype and shape of input i; those of the attributes if the node has no input.
 inline void InferBesideRoot(InferenceContext& c) {
   if (!c.def().args().Has("dtype")) return;
@@ -30,8 +38,7 @@ inline void InferBesideRoot(InferenceContext& c) {
     const auto dims = c.Arg<std::vector<int64_t>>("shape", {});
     shape = SymbolicShape(Shape(dims));
   }
-  for (int o = 0; o < c.num_outputs(); ++o)
-    c.SetOutput(o, static_cast<DType>(c.Arg<int64_t>("dtype", 0)), shape);
+  for (int o = 0; o < c.num_outputs(); ++o) c.SetOutput(o, GivenDTypeOf(c.def()), shape);
 }
 // A message of the author's own says what comes; Compile lets those that it adds bring it.
 inline void InferReceived(InferenceContext& c) {
@@ -189,10 +196,10 @@ class CommunicationOp : public Operator<Context>, public detail::ReceivesOutputs
     }
     const bool is_message =
         plan.kind == CommunicationKind::kSend || plan.kind == CommunicationKind::kReceive;
-    plan.process =
-        static_cast<int>(def().args().template Get<int64_t>(is_message ? "process" : "root", 0));
+    plan.process = detail::ProcessNumber(
+        def(), def().args().template Get<int64_t>(is_message ? "process" : "root", 0));
     for (const int64_t process : detail::GroupOf(def()))
-      plan.group.push_back(static_cast<int>(process));
+      plan.group.push_back(detail::ProcessNumber(def(), process));
     std::sort(plan.group.begin(), plan.group.end());
     plan.channel = def().args().template Get<int64_t>("channel", is_message ? 0 : -1);
     plan.collectives = def().args().template Get<int64_t>("collectives", 0);
@@ -211,9 +218,7 @@ class CommunicationOp : public Operator<Context>, public detail::ReceivesOutputs
   }
 
   const Tensor& Dense(int i) { return DenseInput(i); }
-  DType GivenDType() const {
-    return static_cast<DType>(def().args().template Get<int64_t>("dtype", 0));
-  }
+  DType GivenDType() const { return detail::GivenDTypeOf(def()); }
   Shape GivenShape() const {
     return Shape(def().args().template Get<std::vector<int64_t>>("shape", {}));
   }

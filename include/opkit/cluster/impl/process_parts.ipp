@@ -3,6 +3,7 @@
 #define OPKIT_CLUSTER_IMPL_PROCESS_PARTS_IPP_
 
 #include <algorithm>
+#include <climits>
 #include <map>
 #include <optional>
 #include <set>
@@ -104,10 +105,15 @@ OPKIT_INLINE void ProcessParts::Place(int node) {
       Throw(ErrorCode::kInvalidArgument, "the node ", def,
             " runs on one process; set OperatorDef::Process");
     checked(def.args().Get<int64_t>("process", -1));
+    // A channel becomes a tag of MPI, which is an int. Compile adds channels behind the author's.
+    const auto channel = def.args().Get<int64_t>("channel", 0);
+    if (channel < 0 || channel > INT_MAX)
+      Throw(ErrorCode::kInvalidArgument, "the node ", def, " has the channel ", channel,
+            ", expected 0 to ", INT_MAX);
   }
   if (place.empty()) place = everywhere_;
-  if (detail::IsCollective(def) && !detail::Contains(place, detail::RootOf(def)) &&
-      (detail::ReadsAtRoot(def) || detail::WritesAtRoot(def)))
+  if ((detail::ReadsAtRoot(def) || detail::WritesAtRoot(def)) &&
+      !detail::Contains(place, checked(def.args().Get<int64_t>("root", 0))))
     Throw(ErrorCode::kInvalidArgument, "the root of the node ", def, " is process ",
           detail::RootOf(def), ", which is not in its group ", detail::ProcessesText(place));
 }

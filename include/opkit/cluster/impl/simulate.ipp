@@ -254,7 +254,7 @@ class PartsSimulation {
     }
   }
   int MessageOf(const OperatorDef& def, int process, int64_t bytes) {
-    const int other = static_cast<int>(def.args().Get<int64_t>("process", 0));
+    const int other = ProcessNumber(def, def.args().Get<int64_t>("process", 0));
     const int from = IsSend(def) ? process : other, to = IsSend(def) ? other : process;
     const auto [found, is_new] =
         messages_.try_emplace({from, to, def.args().Get<int64_t>("channel", 0)}, -1);
@@ -267,7 +267,7 @@ class PartsSimulation {
   }
   int CollectiveOf(const OperatorDef& def, FunctionRef<int64_t(bool)> bytes_of) {
     std::vector<int> group;
-    for (const int64_t process : GroupOf(def)) group.push_back(static_cast<int>(process));
+    for (const int64_t process : GroupOf(def)) group.push_back(ProcessNumber(def, process));
     std::sort(group.begin(), group.end());
     if (group.empty())
       for (int i = 0; i < parts_.processes(); ++i) group.push_back(i);
