@@ -133,6 +133,31 @@ TEST_CASE("open extents, and nodes that all micro-batches share") {
   CHECK(out.Get("V").ToVector<float>() == std::vector<float>{-1, -10});
 }
 
+TEST_CASE("rows that the number of micro-batches does not divide are an Error of the run") {
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {Dim(), 1});
+  graph.AddNode(OperatorDef("ReduceMean", {"x"}, {"mean"}, {{"keepdims", 0}}));
+  graph.AddOutput("mean");
+  const Graph unrolled = MicroBatches(graph, 4, {.batched = {"x"}, .averaged = {"mean"}});
+  Executor exec(Compile(unrolled));
+  const auto run = [&](int64_t rows) {
+    std::vector<float> values(detail::Index(rows));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * i);
+    return exec.Run({{"x", Tensor::From<float>({rows, 1}, values)}}).Get("mean").ToVector<float>();
+  };
+  CHECK(run(8) == std::vector<float>{17.5F});
+  for (const int64_t rows : {10, 9, 7, 3, 1}) {
+    CAPTURE(rows);
+    const Error error = ErrorOf([&] { run(rows); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    CHECK_MESSAGE(
+        Contains(error.message(), StrCat("an axis of extent ", rows, " cannot be cut into 4 ")),
+        error.message());
+    CHECK_MESSAGE(Contains(error.what(), "'micro-batches of x'"), error.what());
+  }
+  CHECK(run(4) == std::vector<float>{3.5F});
+}
+
 TEST_CASE("arguments that MicroBatches refuses") {
   const Graph graph = Training();
   CheckFails([&] { MicroBatches(graph, 0, kOptions); },

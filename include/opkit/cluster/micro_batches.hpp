@@ -18,8 +18,9 @@ struct MicroBatchOptions {
 };
 
 // Returns a graph of the same inputs and outputs for `count` times the rows. `graph` is for one
-// micro-batch: the batched inputs of the result have `count` times its first extent. Nodes keep
-// their processes. The forward nodes of all micro-batches come before the gradient nodes
+// micro-batch: the batched inputs of the result have `count` times its first extent. If that is
+// open, a run throws kInvalidArgument for rows that are no multiple of `count`. Nodes keep their
+// processes. The forward nodes of all micro-batches come before the gradient nodes
 // (OperatorDef::is_gradient_op).
 //
 //   AddGradients(graph, "loss", {"W"});     // and AddOutput("loss"), AddOutput(gradient of W)

@@ -95,7 +95,10 @@ class MicroBatchMaker {
       whole.info.shape[0] = rows.is_known() ? Dim(rows.value() * count_) : Dim();
       out_.AddInput(std::move(whole));
       OperatorDef split("Split");
-      split.Input(input.name).Arg("axis", int64_t{0}).Arg("num_outputs", int64_t{count_});
+      split.Name(StrCat("micro-batches of ", input.name)).Input(input.name).Arg("axis", 0);
+      // With num_outputs the last part could have fewer rows; without it that is an Error of the
+      // run. ONNX wants the attribute where it can be given.
+      if (rows.is_known()) split.Arg("num_outputs", int64_t{count_});
       for (int k = 0; k < count_; ++k) split.Output(NameIn(input.name, k));
       out_.AddNode(std::move(split));
     }
