@@ -83,7 +83,7 @@ Losses OnOneProcess(int processes, bool is_mean) {
       }
     }
     for (size_t w = 0; w < kWeights.size(); ++w) {
-      for (float& sum : sums[w]) sum *= is_mean ? 1 / static_cast<float>(processes) : 1;
+      for (float& sum : sums[w]) sum /= is_mean ? static_cast<float>(processes) : 1;
       Update(weights, w, sums[w].data());
     }
   }

@@ -50,6 +50,42 @@ TEST_CASE("AllReduce gives each process the sum of all") {
   }
 }
 
+template <class T>
+void CheckMeansOfEqual(DType dtype) {
+  CAPTURE(ToString(dtype));
+  const std::vector<T> values = ValuesToAverage<T>(21);
+  const int64_t count = static_cast<int64_t>(values.size());
+  Graph graph;
+  graph.AddInput("x", dtype, {count}).AddInput("z", dtype, {count});
+  const Arguments mean = {{"reduction", "mean"}};
+  graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"x"}, {"one"}, mean));
+  graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"x", "z"}, {"first", "second"}, mean));
+  graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"x"}, {"ordered"}, mean)
+                    .Arg("deterministic", int64_t{1}));
+  graph.AddNode(OperatorDef("opkit.cluster.Reduce", {"x"}, {"root"}, mean));
+  graph.AddNode(OperatorDef("opkit.cluster.ReduceScatter", {"x"}, {"block"}, mean));
+  for (const char* output : {"one", "first", "second", "ordered", "root", "block"})
+    graph.AddOutput(output);
+  LocalCluster(3).Run([&](const CommunicatorPtr& communicator) {
+    Executor exec(Compile(graph, With(communicator)));
+    const Tensor x = Tensor::From<T>({count}, values);
+    const auto begin = values.begin() + communicator->process() * count / 3;
+    for (const auto& [name, tensor] : exec.Run({{"x", x}, {"z", x}})) {
+      CAPTURE(name);
+      const bool is_block = name == "block";
+      CHECK(tensor.template ToVector<T>() ==
+            (is_block ? std::vector<T>(begin, begin + count / 3) : values));
+    }
+  });
+}
+
+TEST_CASE("the mean of equal elements of three processes is that element, bit by bit") {
+  CheckMeansOfEqual<float>(DType::kFloat32);
+  CheckMeansOfEqual<double>(DType::kFloat64);
+  CheckMeansOfEqual<float16>(DType::kFloat16);
+  CheckMeansOfEqual<bfloat16>(DType::kBFloat16);
+}
+
 TEST_CASE("a graph on two processes gives the results of one") {
   Graph graph;
   graph.AddInput("x", DType::kFloat32, {2});

@@ -66,7 +66,7 @@ std::map<std::string, std::vector<float>> Expected(const Tensor& x, int count) {
       for (size_t i = 0; name != "H2" && k > 0 && i < one.size(); ++i) sum[i] += one[i];
     }
   }
-  for (float& loss : all["loss"]) loss *= 1 / static_cast<float>(count);
+  for (float& loss : all["loss"]) loss /= static_cast<float>(count);
   return all;
 }
 
@@ -131,6 +131,19 @@ TEST_CASE("open extents, and nodes that all micro-batches share") {
                              {"W", Tensor::From<float>({2}, {1, 10})}});
   CHECK(out.Get("Y").ToVector<float>() == std::vector<float>{-1, -20, -3, -40, -5, -60, -7, -80});
   CHECK(out.Get("V").ToVector<float>() == std::vector<float>{-1, -10});
+}
+
+TEST_CASE("the average of three equal micro-batches is that of one, bit by bit") {
+  const std::vector<float> once = ValuesToAverage<float>(20);
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {1, 20});
+  graph.AddNode(OperatorDef("Identity", {"x"}, {"y"}));
+  graph.AddOutput("y");
+  const Graph unrolled = MicroBatches(graph, 3, {.batched = {"x"}, .averaged = {"y"}});
+  std::vector<float> thrice;
+  for (int i = 0; i < 3; ++i) thrice.insert(thrice.end(), once.begin(), once.end());
+  const auto out = Executor(Compile(unrolled)).Run({{"x", Tensor::From<float>({3, 20}, thrice)}});
+  CHECK(out.Get("y").ToVector<float>() == once);
 }
 
 TEST_CASE("rows that the number of micro-batches does not divide are an Error of the run") {

@@ -102,7 +102,7 @@ void Compute(std::map<int, Call>& calls) {
     const auto count = static_cast<int64_t>(first.count);
     for (int rank = 1; rank < ranks; ++rank)
       opkit::detail::ReduceInto(kReductions[first.op], dtype, count, in(rank, block), sum.data());
-    if (first.op == ncclAvg) opkit::detail::ScaleElements(dtype, count, 1.0 / ranks, sum.data());
+    if (first.op == ncclAvg) opkit::detail::DivideElements(dtype, count, ranks, sum.data());
     sums.push_back(std::move(sum));
   };
   const auto copy = [&](const void* from, void* to) {

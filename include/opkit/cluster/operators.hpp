@@ -250,7 +250,7 @@ class CommunicationOp : public Operator<Context>, public detail::ReceivesOutputs
     communication_->Keep(*y);
     if (plan_.is_mean && plan_.kind == CommunicationKind::kReduceScatter)
       finisher_ = [out = y->raw_mutable_data(), dtype = y->dtype(), count = y->numel(), n = n_] {
-        detail::ScaleElements(dtype, count, 1.0 / static_cast<double>(n), out);
+        detail::DivideElements(dtype, count, n, out);
       };
   }
 
@@ -310,7 +310,7 @@ class CommunicationOp : public Operator<Context>, public detail::ReceivesOutputs
       const int64_t bytes = count * ItemSize(dtype);
       for (int64_t i = 1; deterministic && i < n; ++i)
         detail::ReduceInto(reduction, dtype, count, from + i * bytes, from);
-      if (mean) detail::ScaleElements(dtype, count, 1.0 / static_cast<double>(n), from);
+      if (mean) detail::DivideElements(dtype, count, n, from);
       for (const Piece& piece : pieces) {
         if (piece.bytes > 0 && piece.result != from)
           std::memcpy(piece.result, from, static_cast<size_t>(piece.bytes));

@@ -10,8 +10,9 @@ namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 // Combines `count` elements of `from` into `into`, element by element. float16 and bfloat16 are
 // computed in float and rounded once. Throws kTypeMismatch for a dtype without arithmetic.
 void ReduceInto(Reduction reduction, DType dtype, int64_t count, const void* from, void* into);
-// Multiplies `count` elements by a factor. Throws kTypeMismatch for a dtype that is no float.
-void ScaleElements(DType dtype, int64_t count, double factor, void* elements);
+// Divides `count` elements, the sums of a mean, by their number of terms; no reciprocal is rounded.
+// Throws kTypeMismatch for a dtype that is no float.
+void DivideElements(DType dtype, int64_t count, int64_t terms, void* elements);
 
 }}}  // namespace opkit::detail
 

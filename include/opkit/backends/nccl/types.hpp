@@ -37,7 +37,8 @@ inline bool CanNcclReduce(DType dtype, bool is_mean) {
   return NcclTypeOf(dtype) && (!is_mean || IsFloatingPoint(dtype));
 }
 
-// How NCCL reduces elements.
+// How NCCL reduces elements. Its mean adds terms that it has multiplied by the rounded reciprocal
+// of their number, so the last bits may differ from those of the CPU, which divides the sum.
 struct NcclReduction {
   ncclDataType_t type;
   ncclRedOp_t op;

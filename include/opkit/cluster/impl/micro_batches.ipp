@@ -146,26 +146,25 @@ class MicroBatchMaker {
                      .Input(NameIn(output, k))
                      .Output(SumName(output, k)));
   }
-  Tensor Factor(const std::string& output) const {
-    Tensor factor(Shape(), types_.Get(output).dtype);
-    const bool is_float = FloatTypes::Visit(factor.dtype(), [&]<class T>() {
-      *factor.mutable_data<T>() = static_cast<T>(1.0 / static_cast<double>(count_));
+  // Returns the number of micro-batches in the dtype of an averaged output.
+  Tensor Count(const std::string& output) const {
+    Tensor count(Shape(), types_.Get(output).dtype);
+    const bool is_float = FloatTypes::Visit(count.dtype(), [&]<class T>() {
+      *count.mutable_data<T>() = static_cast<T>(static_cast<float>(count_));
     });
     if (!is_float)
       Throw(ErrorCode::kInvalidArgument, "the averaged output '", output, "' is ",
             ToString(types_.Get(output)), ", expected floating-point numbers");
-    return factor;
+    return count;
   }
   void AddOutput(const std::string& output) {
     const int value = view_.FindValue(output);
     const bool is_made = varies_[value] && graph_.Producer(output) >= 0;
     if (is_made && Contains(options_.averaged, output)) {
-      const std::string factor = out_.FreshName(output + "/factor");
-      out_.AddConstant(factor, Factor(output));
-      out_.AddNode(NodeBeside(output, "Mul")
-                       .Input(SumName(output, count_ - 1))
-                       .Input(factor)
-                       .Output(output));
+      const std::string count = out_.FreshName(output + "/count");
+      out_.AddConstant(count, Count(output));
+      out_.AddNode(
+          NodeBeside(output, "Div").Input(SumName(output, count_ - 1)).Input(count).Output(output));
     } else if (is_made && Contains(options_.summed, output)) {
       if (count_ == 1)
         out_.AddNode(NodeBeside(output, "Identity").Input(NameIn(output, 0)).Output(output));

@@ -1,4 +1,4 @@
-// Definitions of ReduceInto and ScaleElements.
+// Definitions of ReduceInto and DivideElements.
 #ifndef OPKIT_CLUSTER_IMPL_REDUCE_IPP_
 #define OPKIT_CLUSTER_IMPL_REDUCE_IPP_
 
@@ -37,12 +37,12 @@ OPKIT_INLINE void ReduceInto(Reduction reduction, DType dtype, int64_t count, co
   if (!computed) Throw(ErrorCode::kTypeMismatch, "a reduction does not compute ", ToString(dtype));
 }
 
-OPKIT_INLINE void ScaleElements(DType dtype, int64_t count, double factor, void* elements) {
+OPKIT_INLINE void DivideElements(DType dtype, int64_t count, int64_t terms, void* elements) {
   const bool computed = FloatTypes::Visit(dtype, [&]<class T>() {
     T* data = static_cast<T*>(elements);
     for (int64_t i = 0; i < count; ++i)
-      data[i] = static_cast<T>(static_cast<ComputeType<T>>(data[i]) *
-                               static_cast<ComputeType<T>>(factor));
+      data[i] =
+          static_cast<T>(static_cast<ComputeType<T>>(data[i]) / static_cast<ComputeType<T>>(terms));
   });
   if (!computed) Throw(ErrorCode::kTypeMismatch, "a mean does not compute ", ToString(dtype));
 }
