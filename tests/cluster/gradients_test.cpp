@@ -1,5 +1,6 @@
-// The gradients of collectives: finite differences on two and three processes, and the values where
-// a maximum or a minimum has no derivative.
+// The gradients of collectives: finite differences on two and three processes, and on two groups of
+// two, and the values where a maximum or a minimum has no derivative. The gradients of values that
+// several processes read.
 #include <doctest/doctest.h>
 
 #include <mutex>
@@ -164,6 +165,171 @@ TEST_CASE("equal elements share the gradient of a maximum and of a minimum") {
     CHECK(gradients[1][2] == 0);
     CHECK(gradients[2][2] == 0);
   }
+}
+
+// The processes 0 and 2, and 1 and 3, communicate by a collective each, of a value that all of them
+// compute. Every process has a loss of both results.
+class GroupLosses {
+ public:
+  static constexpr int kProcesses = 4;
+  static constexpr int64_t kElements = 4;
+
+  explicit GroupLosses(OperatorDef node) : cluster_(kProcesses) {
+    graph_.AddInput("x", DType::kFloat64, {kElements}).AddInput("w", DType::kFloat64, {1});
+    graph_.AddNode(OperatorDef("Mul", {"x", "x"}, {"h"}));
+    for (const int64_t first : {0, 1}) {
+      node.mutable_inputs() = {"h"};
+      node.mutable_outputs() = {StrCat("y", first)};
+      node.Arg("group", std::vector<int64_t>{first, first + 2});
+      if (detail::ReadsAtRoot(node) || detail::WritesAtRoot(node)) node.Arg("root", first + 2);
+      graph_.AddNode(node);
+      graph_.AddNode(
+          OperatorDef("Mul", {StrCat("y", first), StrCat("y", first)}, {StrCat("square", first)}));
+      graph_.AddNode(OperatorDef("ReduceSum", {StrCat("square", first)}, {StrCat("sum", first)},
+                                 {{"keepdims", 0}}));
+    }
+    graph_.AddNode(OperatorDef("Add", {"sum0", "sum1"}, {"sum"}));
+    graph_.AddNode(OperatorDef("Mul", {"sum", "w"}, {"loss"}));
+    graph_.AddOutput("loss");
+    graph_.AddOutput(AddGradients(graph_, "loss", {"x"}).at("x").dense);
+    executors_.resize(kProcesses);
+    cluster_.Run([&](const CommunicatorPtr& communicator) {
+      executors_[detail::Index(communicator->process())] =
+          std::make_unique<Executor>(Compile(graph_, With(communicator)));
+    });
+  }
+  struct Result {
+    std::vector<double> losses{0, 0, 0, 0};
+    std::vector<Rows> gradients{4};
+  };
+  Result Of(const std::vector<Rows>& x) {
+    Result result;
+    cluster_.Run([&](const CommunicatorPtr& communicator) {
+      const size_t p = detail::Index(communicator->process());
+      const Tensor weight = Tensor::From<double>({1}, {1 + 0.5 * static_cast<double>(p)});
+      const auto out =
+          executors_[p]->Run({{"x", Tensor::From<double>({kElements}, x[p])}, {"w", weight}});
+      result.losses[p] = out.Get("loss").data<double>()[0];
+      result.gradients[p] = out.Get(graph_.outputs()[1]).ToVector<double>();
+    });
+    return result;
+  }
+
+ private:
+  Graph graph_;
+  LocalCluster cluster_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+};
+
+TEST_CASE("gradients of collectives of groups are those of the losses of the group") {
+  std::vector<OperatorDef> nodes;
+  for (const char* op : {"Broadcast", "AllGather", "Gather", "Scatter", "AllToAll"})
+    nodes.push_back(OperatorDef(StrCat("opkit.cluster.", op)));
+  for (const char* op : {"AllReduce", "Reduce", "ReduceScatter"})
+    for (const char* reduction : {"sum", "mean", "product", "max", "min"})
+      nodes.push_back(
+          OperatorDef(StrCat("opkit.cluster.", op), {}, {}, {{"reduction", reduction}}));
+  for (const OperatorDef& node : nodes) {
+    CAPTURE(ToString(node));
+    CAPTURE(node.args().Get<std::string>("reduction", ""));
+    GroupLosses losses(node);
+    std::vector<Rows> x = {{1, -0.75, 0.5, 1.25},
+                           {-0.5, 1.5, 1, -1.25},
+                           {2, 0.25, -1.5, 0.75},
+                           {1.75, -1, 0.5, -0.25}};
+    const std::vector<Rows> gradients = losses.Of(x).gradients;
+    for (size_t p = 0; p < x.size(); ++p)
+      for (size_t i = 0; i < x[p].size(); ++i) {
+        CAPTURE(p);
+        CAPTURE(i);
+        constexpr double kStep = 1e-4;
+        const double before = x[p][i];
+        x[p][i] = before + kStep;
+        const std::vector<double> above = losses.Of(x).losses;
+        x[p][i] = before - kStep;
+        const std::vector<double> below = losses.Of(x).losses;
+        x[p][i] = before;
+        // Only processes that have the result by themselves count, so of Reduce the root.
+        double expected = 0;
+        for (const size_t member : {p % 2, p % 2 + 2})
+          if (!detail::WritesAtRoot(node) || member == p % 2 + 2)
+            expected += (above[member] - below[member]) / (2 * kStep);
+        CHECK(gradients[p][i] == doctest::Approx(expected).epsilon(1e-5));
+      }
+  }
+}
+
+// Two losses of a value that each process computes; process 1 adds one of its own.
+TEST_CASE("gradients of a value are added up where it is made") {
+  for (const bool is_placed_first : {true, false}) {
+    Graph graph;
+    graph.AddInput("x", DType::kFloat64, {1}).AddInput("w", DType::kFloat64, {1});
+    const auto add = [&](bool is_placed) {
+      if (is_placed)
+        graph.AddNode(OperatorDef("Neg", {"h"}, {"of_one"}).Process(1));
+      else
+        graph.AddNode(OperatorDef("Mul", {"h", "w"}, {"of_all"}));
+    };
+    graph.AddNode(OperatorDef("Neg", {"x"}, {"h"}));
+    add(is_placed_first);
+    add(!is_placed_first);
+    graph.AddNode(OperatorDef("Add", {"of_one", "of_all"}, {"loss"}));
+    const std::string gradient = AddGradients(graph, "loss", {"x"}).at("x").dense;
+    graph.AddOutput(gradient);
+    double gradients[2] = {};
+    LocalCluster(2).Run([&](const CommunicatorPtr& communicator) {
+      Executor executor(Compile(graph, With(communicator)));
+      const double w = communicator->process() == 0 ? 10 : 20;
+      gradients[communicator->process()] =
+          executor
+              .Run(InputsOf(executor, {{"x", Tensor::From<double>({1}, {1})},
+                                       {"w", Tensor::From<double>({1}, {w})}}))
+              .Get(gradient)
+              .data<double>()[0];
+    });
+    CHECK(gradients[0] == -9);
+    CHECK(gradients[1] == -19);
+  }
+}
+
+TEST_CASE("the loss of a copy does not count") {
+  Graph graph;
+  graph.AddInput("x", DType::kFloat64, {2}).AddInput("w", DType::kFloat64, {1});
+  graph.AddNode(OperatorDef("Mul", {"x", "x"}, {"y"}).Process(0));
+  graph.AddNode(OperatorDef("ReduceSum", {"y"}, {"sum"}, {{"keepdims", 0}}));
+  graph.AddNode(OperatorDef("Mul", {"sum", "w"}, {"loss"}));
+  const std::string gradient = AddGradients(graph, "loss", {"x"}).at("x").dense;
+  graph.AddOutput("loss").AddOutput(gradient);
+  Rows found;
+  double losses[2] = {};
+  LocalCluster(2).Run([&](const CommunicatorPtr& communicator) {
+    Executor executor(Compile(graph, With(communicator)));
+    const int process = communicator->process();
+    const Tensor w = Tensor::From<double>({1}, {process == 0 ? 10. : 20.});
+    const auto out =
+        executor.Run(InputsOf(executor, {{"x", Tensor::From<double>({2}, {1, 3})}, {"w", w}}));
+    losses[process] = out.Get("loss").data<double>()[0];
+    if (process == 0) found = out.Get(gradient).ToVector<double>();
+  });
+  CHECK(losses[0] == 100);
+  CHECK(losses[1] == 200);
+  CHECK(found == Rows{20, 60});  // of the loss of process 0 alone
+}
+
+TEST_CASE("a gradient that is zero outside of a group needs a known shape") {
+  Graph graph;
+  graph.AddInput("x", DType::kFloat64, {Dim()});
+  graph.AddNode(OperatorDef("Neg", {"x"}, {"h"}));
+  graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"h"}, {"y"},
+                            {{"group", std::vector<int64_t>{0, 2}}}));
+  graph.AddNode(OperatorDef("ReduceSum", {"y"}, {"loss"}, {{"keepdims", 0}}));
+  graph.AddOutput("loss");
+  const std::string gradient = AddGradients(graph, "loss", {"x"}).at("x").dense;
+  graph.AddOutput(gradient);
+  CHECK_THROWS_WITH(
+      ProcessParts(graph, 3),
+      doctest::Contains("is zero on process 1, which is not among the processes 0, 2 that get a "
+                        "result of the node"));
 }
 
 }  // namespace

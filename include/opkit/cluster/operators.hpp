@@ -353,7 +353,9 @@ class CommunicationOp : public Operator<Context>, public detail::ReceivesOutputs
 
 namespace detail {
 
-// The gradient of a collective is another collective of the gradient of its output. Reductions
+// The gradient of a collective is another collective of the gradient of its output: that of the sum
+// of the losses of the processes that have the output. ProcessParts makes it zero on processes that
+// do not take part, which compute nodes of the backward graph with these zeros. Reductions
 // other than the sum have the gradients of ReduceMean, ReduceProd, ReduceMax and ReduceMin.
 class CollectiveGradient final : public NodeGradient {
  public:
@@ -421,7 +423,9 @@ class CollectiveGradient final : public NodeGradient {
   }
   void GiveExtreme(int i) {
     const std::string mask = Node("Equal", {I(i), Result(i)});
-    const std::string count = Reduced(Node("CastLike", {mask, I(i)}));
+    // At least 1, because sums are zero on a process outside of the group.
+    const std::string sum = Reduced(Node("CastLike", {mask, I(i)}));
+    const std::string count = Node("Max", {sum, Number(1, sum)});
     const std::string share = Node("Div", {Arrived(GO(i)), count});
     Give(i, "Where", {mask, share, Number(0, share)});
   }

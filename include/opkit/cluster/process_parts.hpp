@@ -32,7 +32,8 @@ class ProcessParts {
   // message shows. Throws kUnsupported for a value that crosses although it has no numbers
   // (strings, sequences), for a value that is read on a process which does not run the nodes that
   // rewrite it, for a control input that crosses, and for a process or a communication inside the
-  // graph of a node.
+  // graph of a node. A gradient that a collective makes does not cross to nodes that its processes
+  // run too: it is zero on other processes, and throws kUnsupported if its shape is not known.
   ProcessParts(const Graph& graph, int processes);
 
   int processes() const { return processes_; }
@@ -61,6 +62,13 @@ class ProcessParts {
     int64_t channel = -1, collectives = 0;
   };
 
+  // A gradient that is zero on a process outside of the group of the collective that makes it.
+  struct Zeros {
+    std::string value;
+    int process = 0;
+    TensorInfo info;
+  };
+
   // Sets the attribute "processes" of collectives, which decides the shapes of outputs.
   static Graph WithProcesses(Graph graph, int processes);
   void Place(int node);
@@ -71,6 +79,7 @@ class ProcessParts {
   void Order();
   void CheckRewritten() const;
   void FindCrossing();
+  void AddZeros(int node, int value, int process);
   void NumberCollectives();
   OperatorDef NodeOf(int node, int process) const;
 
@@ -83,7 +92,8 @@ class ProcessParts {
   std::vector<int> order_;                                  // of the nodes, on all processes
   std::vector<CrossingValue> crossing_;                     // in that order
   detail::IndexedVector<std::vector<size_t>> crossing_of_;  // for each node
-  detail::IndexedVector<Turn> turns_;                       // for each node
+  std::vector<Zeros> zeros_;
+  detail::IndexedVector<Turn> turns_;     // for each node
   detail::IndexedVector<int> sender_of_;  // for each Recv of the author, its Send; -1 for others
   std::vector<std::vector<int>> groups_;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -30,6 +31,11 @@ inline void CheckBodies(const OperatorDef& def) {
       CheckBodies(inner);
     }
   }
+}
+inline Tensor ZerosOf(const TensorInfo& info) {
+  Tensor zeros(info.shape.ToShape(), info.dtype);
+  if (zeros.nbytes() > 0) std::memset(zeros.raw_mutable_data(), 0, Index(zeros.nbytes()));
+  return zeros;
 }
 inline std::string ProcessesText(const std::vector<int>& processes) {
   std::string text;
@@ -188,11 +194,21 @@ OPKIT_INLINE void ProcessParts::FindCrossing() {
     std::set<int> seen;
     for (const int value : view_.outputs(node)) {
       if (value < 0 || view_.producer(value) != node || !seen.insert(value).second) continue;
-      std::set<int> readers;
       if (place.size() == everywhere_.size()) continue;
-      for (const int consumer : view_.consumers(value))
-        for (const int process : ReadersOf(consumer))
-          if (!std::binary_search(place.begin(), place.end(), process)) readers.insert(process);
+      const bool is_gradient =
+          detail::IsCollective(graph_.node(node)) && graph_.node(node).is_gradient_op();
+      std::set<int> readers, readers_of_zeros;
+      for (const int consumer : view_.consumers(value)) {
+        const std::vector<int> read = ReadersOf(consumer);
+        const bool is_shared = std::any_of(read.begin(), read.end(), [&](int process) {
+          return detail::Contains(place, process);
+        });
+        for (const int process : read)
+          if (!detail::Contains(place, process))
+            (is_gradient && is_shared ? readers_of_zeros : readers).insert(process);
+      }
+      for (const int process : readers_of_zeros)
+        if (readers.count(process) == 0) AddZeros(node, value, process);
       if (readers.empty()) continue;
       if (IsObject(types_[value].dtype))
         Throw(ErrorCode::kUnsupported, "value '", view_.name(value), "' is ",
@@ -211,6 +227,17 @@ OPKIT_INLINE void ProcessParts::FindCrossing() {
       }
     }
   }
+}
+
+OPKIT_INLINE void ProcessParts::AddZeros(int node, int value, int process) {
+  const TensorInfo& info = types_[value];
+  if (info.dtype == DType::kUndefined || !info.shape.is_known())
+    Throw(ErrorCode::kUnsupported, "the gradient '", view_.name(value), "' is zero on process ",
+          process, ", which is not among the processes ",
+          StrCat(detail::ProcessesText(WritersOf(node)), " that get a result of the node ",
+                 ToString(graph_.node(node))),
+          "; its dtype and shape must be known before a run, but it is ", ToString(info));
+  zeros_.push_back({view_.name(value), process, info});
 }
 
 OPKIT_INLINE void ProcessParts::NumberCollectives() {
@@ -332,6 +359,9 @@ OPKIT_INLINE Graph ProcessParts::Part(int process, const Communicator* communica
     if (is_used(input.name)) part.AddInput(input);
   for (const Graph::Constant& constant : graph_.constants())
     if (is_used(constant.name)) part.AddConstantInLayout(constant.name, constant.value);
+  for (const Zeros& zeros : zeros_)
+    if (zeros.process == process && read.count(zeros.value) > 0)
+      part.AddConstant(zeros.value, detail::ZerosOf(zeros.info));
   for (size_t i = 0; i < nodes.size(); ++i)
     if (is_needed[i]) part.AddNode(std::move(nodes[i]));
   for (const std::string& output : outputs) part.AddOutput(output);

@@ -100,7 +100,8 @@ class GradientNodes {
           "', which is not registered; include opkit/ops/all.hpp, link opkit::ops, or name another "
           "in GradientOptions::sum_operator");
     const int first = graph_.Producer(list.front().dense);
-    if (first >= 0) sum.Device(graph_.node(first).device()).Process(graph_.node(first).process());
+    if (first >= 0) sum.Device(graph_.node(first).device());
+    sum.Process(ProcessOfSum(name, list));
     sum.IsGradientOp(true);
     const bool takes_all = schema->Verify(OperatorDef(sum).Output("all")).empty();
     const std::vector<std::string> parts = sum.inputs();
@@ -140,6 +141,19 @@ class GradientNodes {
   }
 
  private:
+  // Returns the process of the node that makes a value; -1 for none, and if each process has it.
+  int ProcessOf(const std::string& value) const {
+    const int producer = graph_.Producer(value);
+    return producer < 0 ? -1 : graph_.node(producer).process();
+  }
+  // The gradients of a value are added up where it is made. If each process has the value, each
+  // adds the gradients that it makes of its own.
+  int ProcessOfSum(const std::string& name, const std::vector<GradientValue>& list) const {
+    if (const int process = ProcessOf(name); process >= 0) return process;
+    for (const GradientValue& gradient : list)
+      if (ProcessOf(gradient.dense) < 0) return -1;
+    return ProcessOf(list.front().dense);
+  }
   void AddNode(OperatorDef def, int node) {
     graph_.AddNode(std::move(def));
     origins_.push_back(node);
