@@ -7,6 +7,8 @@
 #
 # SOURCES   compiled with opkit::opkit, each in less than 20 s at -O2
 # REQUIRES  packages, each followed by its target; programs that link the library use them too
+# FIND      the code by which the installed package finds REQUIRES, instead of find_package; it may set
+#           opkit_NAME_WHY_NOT to the reason why programs cannot use the library
 # HEADERS   third-party headers that only the sources include
 #
 # The target's property OPKIT_PACKAGES has the packages with the versions that were found ("Eigen3 3.4.0").
@@ -26,7 +28,7 @@ set(OPKIT_OPERATORS_COMPILE_OPTIONS "${optimised}" CACHE STRING
   "More options to compile the libraries beside opkit::opkit with; by default -O2 where the build type or CMAKE_CXX_FLAGS do not optimise")
 
 function(opkit_add_library name type)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;REQUIRES;HEADERS")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" FIND "SOURCES;REQUIRES;HEADERS")
   set(missing)
   set(links)
   set(finds)
@@ -48,7 +50,8 @@ function(opkit_add_library name type)
       endif()
     endif()
     list(GET words 0 words)
-    list(APPEND found "${words} ${${words}_VERSION}")
+    string(STRIP "${words} ${${words}_VERSION}" words)
+    list(APPEND found "${words}")
   endwhile()
   set(include_dirs)
   foreach(header IN LISTS arg_HEADERS)
@@ -96,11 +99,13 @@ function(opkit_add_library name type)
   install(TARGETS ${target} EXPORT opkit_${name} OBJECTS DESTINATION ${CMAKE_INSTALL_LIBDIR}/opkit)
   install(EXPORT opkit_${name} NAMESPACE opkit::
     FILE targets-${name}.cmake DESTINATION ${package_dir})
-  list(JOIN links " AND TARGET " found)
-  string(PREPEND found "TARGET ")
-  if(NOT links)
-    set(found TRUE)
+  if(arg_FIND)
+    set(finds "${arg_FIND}\n")
   endif()
+  set(found "NOT opkit_${name}_WHY_NOT")
+  foreach(linked IN LISTS links)
+    string(APPEND found " AND TARGET ${linked}")
+  endforeach()
   file(CONFIGURE OUTPUT ${name}.cmake @ONLY CONTENT "${finds}if(${found})
   include(\${CMAKE_CURRENT_LIST_DIR}/targets-${name}.cmake)
   set(opkit_${name}_FOUND TRUE)
