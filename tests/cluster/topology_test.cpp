@@ -38,12 +38,15 @@ TEST_CASE("a text that is no topology is refused, with its line") {
     return std::string(ErrorOf([&] { Topology::Parse(json); }).message());
   };
   CHECK(Contains(message("{\n\"hosts\": 3}"), "line 2 of the topology: expected"));
-  CHECK(Contains(message("{\"hosts\": 3}"), "not 'hosts'"));
+  CHECK(message("{\"hosts\": 3}") ==
+        "line 1 of the topology: expected processes_per_host, within_host, between_hosts or links, "
+        "found 'hosts'");
   CHECK(Contains(message("{\"processes_per_host\": 0}"), "a number from 1 on"));
   CHECK(Contains(message("{\"processes_per_host\": 1.5}"), "a whole number"));
   CHECK(Contains(message("{\"within_host\": {\"latency_us\": -1}}"), "a number from 0 on"));
   CHECK(Contains(message("{\"within_host\": {\"gigabytes_per_s\": 0}}"), "a number from"));
-  CHECK(Contains(message("{\"within_host\": {\"speed\": 1}}"), "not 'speed'"));
+  CHECK(Contains(message("{\"within_host\": {\"speed\": 1}}"),
+                 "or reduction_gigabytes_per_s, found 'speed'"));
   CHECK(Contains(message("{\"links\": [{\"between\": [1, 1]}]}"), "two different processes"));
   CHECK(Contains(message("{\"links\": [{}]}"), "two different processes"));
   CHECK(Contains(message("{} x"), "expected the end, found 'x'"));

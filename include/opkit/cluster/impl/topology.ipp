@@ -30,7 +30,7 @@ class TopologyReader {
       else if (key == "links")
         ReadLinks(&topology);
       else
-        FailName(key, "processes_per_host, within_host, between_hosts or links");
+        Fail("processes_per_host, within_host, between_hosts or links", key);
     });
     SkipSpace();
     if (!json_.rest().empty()) Fail("the end");
@@ -50,14 +50,14 @@ class TopologyReader {
     if (!Take(token)) Fail(StrCat("'", token, "'"));
   }
   [[noreturn]] void Fail(std::string_view expected) const {
+    Fail(expected, json_.rest().substr(0, 20));
+  }
+  [[noreturn]] void Fail(std::string_view expected, std::string_view found) const {
     const size_t at = text_.size() - json_.rest().size();
     const auto line =
         std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at), '\n');
     Throw(ErrorCode::kInvalidArgument, "line ", line + 1, " of the topology: expected ", expected,
-          ", found '", json_.rest().substr(0, 20), "'");
-  }
-  [[noreturn]] void FailName(const std::string& name, const char* expected) const {
-    Fail(StrCat(expected, ", not '", name, "',"));
+          ", found '", found, "'");
   }
   void ReadObject(FunctionRef<void(const std::string&)> read_member) {
     Expect("{");
@@ -100,7 +100,7 @@ class TopologyReader {
     else if (key == "reduction_gigabytes_per_s")
       cost->reduction_per_byte = per_byte();
     else
-      FailName(key, "latency_us, gigabytes_per_s or reduction_gigabytes_per_s");
+      Fail("latency_us, gigabytes_per_s or reduction_gigabytes_per_s", key);
   }
   LinkCost ReadCost() {
     LinkCost cost;
