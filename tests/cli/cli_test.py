@@ -954,9 +954,14 @@ class Ranks(Cli):
         out = self.opkit("run", self.products(), "--random", "--pipeline", "2", "--repeat", "3",
                          "--output-dir", "two")
         self.assertLess(out.index("y.npy"), out.index("first.npy"))  # in the order of the model
+        self.assertNotIn("warning", self.stderr)
         for name in ("y", "first"):
             self.assertEqual(read_npy(self.folder / f"one/{name}.npy"),
                              read_npy(self.folder / f"two/{name}.npy"))
+        for command in (["run", self.products(), "--random", "--pipeline", "4"],
+                        ["inspect", self.products(), "--ranks", "4"]):
+            self.opkit(*command)
+            self.assertIn("warning: the pipeline has 2 stages with nodes for 4 processes", self.stderr)
         self.refuses(USAGE, ["run", self.products(), "--pipeline", "2", "--table"], "--table")
         self.refuses(USAGE, ["run", self.products(), "--pipeline", "2", "--counters", "cycles"],
                      "--counters")

@@ -80,10 +80,18 @@ TEST_CASE("a cut is where little crosses") {
   const PipelineCut cut = Pipeline(graph, 2);
   CHECK(ProcessesOf(cut.graph) == std::vector<int>{0, 0, 0, 1, 1});
   CHECK(cut.stages[0].bytes_sent == 4);
+  CHECK(cut.warnings.empty());
   // A message that takes longer than the work: all of it stays on one process.
   const PipelineCut whole = Pipeline(graph, 2, {.message_ns = 1e12});
   CHECK(ProcessesOf(whole.graph) == std::vector<int>{0, 0, 0, 0, 0});
   CHECK(whole.stages[1].nodes == 0);
+  CHECK(whole.warnings ==
+        std::vector<std::string>{"the pipeline has 1 stage with nodes for 2 processes: more would "
+                                 "make the slowest stage no shorter. Process 1 has nothing to do"});
+  const PipelineCut many = Pipeline(graph, 9, {.message_ns = 0, .message_bytes_per_ns = 1e12});
+  CHECK(many.warnings.size() == 1);
+  CHECK(Contains(many.warnings[0], "5 stages with nodes for 9 processes"));
+  CHECK(Contains(many.warnings[0], "Processes 5 to 8 have nothing to do"));
 }
 
 TEST_CASE("what cannot cross stays together, and constants are computed everywhere") {

@@ -45,6 +45,10 @@ void OnRanks(int ranks, FunctionRef<void(const CommunicatorPtr&)> run) {
   }
   LocalCluster(ranks).Run(run);
 }
+void PrintWarnings(const PipelineCut& cut) {
+  for (const std::string& warning : cut.warnings)
+    std::fprintf(stderr, "opkit: warning: %s\n", warning.c_str());
+}
 std::string KiB(int64_t bytes) { return Fixed(static_cast<double>(bytes) / 1024, 1); }
 std::string Us(double ns) { return Fixed(ns * 1e-3, 1); }
 
@@ -53,6 +57,7 @@ std::string Us(double ns) { return Fixed(ns * 1e-3, 1); }
 std::string DescribeRanks(const Graph& graph, const std::vector<Graph::Input>& shapes, int ranks) {
   const Graph shaped = WithShapes(graph, shapes);
   const PipelineCut cut = CutModel(shaped, {}, ranks);
+  PrintWarnings(cut);
   const ProcessParts parts =
       FailWith(ExitCode::kBadModel, "", [&] { return ProcessParts(cut.graph, ranks); });
   Table stages("rrrrrr");
@@ -93,6 +98,7 @@ RanksRun RunOnRanks(const Graph& graph, const std::vector<NamedTensor>& inputs,
   RanksRun all;
   std::map<std::string, Tensor> found;
   OnRanks(ranks, [&](const CommunicatorPtr& communicator) {
+    if (communicator->process() == 0) PrintWarnings(cut);
     PlanOptions plan = PlanOptionsOf(options);
     plan.cluster.communicator = communicator;
     Executor executor(Compile(cut.graph, plan));

@@ -45,6 +45,14 @@ class PipelineCutter {
       stage.ns += NodeNs(node);
     }
     for (int value = 0; value < view_.num_values(); ++value) AddMessages(value, cut.stages);
+    const auto used = static_cast<int>(ends.size());
+    if (used < processes_)
+      cut.warnings.push_back(StrCat(
+          "the pipeline has ", used, used == 1 ? " stage" : " stages", " with nodes for ",
+          processes_, " processes: more would make the slowest stage no shorter. ",
+          StrCat(used + 1 < processes_ ? StrCat("Processes ", used, " to ", processes_ - 1, " have")
+                                       : StrCat("Process ", used, " has"),
+                 " nothing to do")));
     return cut;
   }
 
