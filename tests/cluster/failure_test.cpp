@@ -65,10 +65,21 @@ TEST_CASE("an operator fails on any process of three, in any run") {
           const Error error = ErrorOf([&] { exec.Run(Inputs(p == failing ? 7 : 1)); });
           CHECK(Contains(error.what(), "Gather"));
           CHECK(Contains(error.what(), "7"));
+          // The node that fails, once, and no node that communicates.
+          const std::string text = error.what(), node = "in operator Gather";
+          CHECK(Contains(text, node));
+          CHECK(text.find(node) == text.rfind(node));
+          CHECK(!Contains(text, "opkit.cluster"));
+          const std::string ended = StrCat("process ", failing, " ended the run");
           if (p != failing)
-            CHECK(Contains(error.what(), StrCat("process ", failing, " ended the run")));
+            CHECK(text.starts_with(ended));
+          else
+            CHECK(text.ends_with(StrCat("\n  on process ", p)));
           // Later runs say the same.
-          CHECK(Contains(ErrorOf([&] { exec.Run(Inputs(1)); }).what(), "Gather"));
+          const std::string later = ErrorOf([&] { exec.Run(Inputs(1)); }).what();
+          CHECK(later.starts_with(ended));
+          CHECK(Contains(later, node));
+          CHECK(!Contains(later, "opkit.cluster"));
           // All processes may compile again.
           Executor again(Compile(graph, With(communicator, threads)));
           CHECK(again.Run(Inputs(0)).Get("y").numel() == 2);
@@ -117,6 +128,40 @@ TEST_CASE("a run that is refused on one process before it begins ends on all") {
       CHECK(Contains(ErrorOf([&] { exec.Run(Inputs(1)); }).what(), message));
     });
   }
+}
+
+TEST_CASE("an Error of a name says which process has it") {
+  const Watchdog watchdog(60);
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {2}).AddInput("i", DType::kInt64, {1});
+  graph.AddInput("unused", DType::kFloat32, {2});
+  graph.AddNode(OperatorDef("Gather", {"x", "i"}, {"a"}).Process(1));
+  graph.AddNode(OperatorDef("Neg", {"x"}, {"b"}).Process(2));
+  graph.AddOutput("a").AddOutput("b");
+  LocalCluster(3).Run([&](const CommunicatorPtr& communicator) {
+    Executor exec(Compile(graph, With(communicator, 1)));
+    const auto message = [&](const char* name) {
+      const Error error = ErrorOf([&] { exec.Bind(name, X()); });
+      CHECK(error.code() == ErrorCode::kNotFound);
+      return error.message();
+    };
+    switch (communicator->process()) {
+      case 0:
+        CHECK(message("x") ==
+              "the part of process 0 has no input 'x', which the processes 1, 2 read");
+        CHECK(message("i") == "the part of process 0 has no input 'i', which process 1 reads");
+        CHECK(message("unused") ==
+              "the part of process 0 has no input 'unused', which no process reads");
+        CHECK(ErrorOf([&] { exec.output("b"); }).message() ==
+              "the part of process 0 has no output 'b', which process 2 makes");
+        break;
+      case 1:
+        CHECK(Contains(message("j"), "the graph has no input or output 'j' ("));
+        break;
+      default:
+        CHECK(message("a") == "the part of process 2 has no output 'a', which process 1 makes");
+    }
+  });
 }
 
 TEST_CASE("a call during a run is refused, and the run goes on") {

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <limits>
+#include <map>
 #include <mutex>
 #include <numeric>
 
@@ -127,6 +128,17 @@ TEST_CASE("random graphs on several processes give the results of one") {
     const int processes = 1 + below(5);
     CAPTURE(processes);
     const Graph graph = WithRandomProcesses(plain, processes, random);
+    const ProcessParts parts(graph, processes);
+    std::map<std::string, std::vector<int>> readers, makers;
+    for (int p = 0; p < processes; ++p) {
+      const Graph part = parts.Part(p);
+      for (const Graph::Input& input : part.inputs()) readers[input.name].push_back(p);
+      for (const std::string& output : part.outputs()) makers[output].push_back(p);
+    }
+    for (const NamedTensor& input : named)
+      CHECK(parts.ReadersOfInput(input.name) == readers[input.name]);
+    for (const std::string& output : graph.outputs())
+      CHECK(parts.MakersOfOutput(output) == makers[output]);
     std::vector<int> seen(expected.size(), 0);
     for (const auto& [name, tensor] : RunOnCluster(graph, processes, named, 2))
       for (size_t i = 0; i < expected.size(); ++i)

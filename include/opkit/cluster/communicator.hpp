@@ -53,11 +53,12 @@ class Communicator : public detail::ProcessLink {
   // Breaks the communicator here and on all other processes: each pending and later communication
   // ends with kCancelled, the process that failed and `reason`. Does nothing if it is broken.
   void Break(const std::string& reason) noexcept;
+  void Break(const std::exception_ptr& error) noexcept;
   // Refuses a run that begins while another run of the plan goes on: its messages would reach the
   // wrong run. Also refuses a run for which a callback waits on a thread that ends communications.
   void BeginRun(bool waits) final;
   void EndRun() noexcept final;
-  void RunFailed(const std::exception_ptr& error) noexcept final;
+  std::exception_ptr RunFailed(const std::exception_ptr& error) noexcept final;
   // Returns the reason why the communicator is broken; empty if it is not.
   std::string broken() const;
 

@@ -53,6 +53,9 @@ class ProcessParts {
   // makes a value that the others do not have.
   const std::vector<int>& processes_of(int node) const { return places_[node]; }
   const std::vector<CrossingValue>& crossing() const { return crossing_; }
+  // Return the processes that read an input of the graph, and those that make an output, ascending.
+  std::vector<int> ReadersOfInput(const std::string& input) const;
+  std::vector<int> MakersOfOutput(const std::string& output) const;
   // Returns the groups in which processes communicate, each once. Messages are in the group of all.
   const std::vector<std::vector<int>>& groups() const { return groups_; }
 

@@ -166,13 +166,32 @@ OPKIT_INLINE void Communicator::BeginRun(bool waits) {
 OPKIT_INLINE void Communicator::EndRun() noexcept {
   is_running_.store(false, std::memory_order_release);
 }
-OPKIT_INLINE void Communicator::RunFailed(const std::exception_ptr& error) noexcept {
+OPKIT_INLINE void Communicator::Break(const std::exception_ptr& error) noexcept {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& failure) {
     Break(failure.what());
   } catch (...) {
     Break("an operator threw an unknown exception");
+  }
+}
+OPKIT_INLINE std::exception_ptr Communicator::RunFailed(const std::exception_ptr& error) noexcept {
+  try {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& failure) {
+      // The node that noticed that the communicator broke has nothing to add.
+      const std::lock_guard lock(mutex_);
+      if (!broken_.empty() && failure.message() == broken_) return BrokenError();
+      throw;
+    }
+  } catch (...) {
+    Break(error);
+    try {
+      detail::RethrowInContext(StrCat("on process ", process()));
+    } catch (...) {
+      return std::current_exception();
+    }
   }
 }
 

@@ -572,7 +572,7 @@ OPKIT_INLINE void LocalCluster::Run(FunctionRef<void(const CommunicatorPtr&)> bo
           const std::lock_guard lock(mutex);
           if (!first) first = std::current_exception();
         }
-        communicator->RunFailed(std::current_exception());
+        communicator->Break(std::current_exception());
       }
       set_returned(communicator, true);
     });

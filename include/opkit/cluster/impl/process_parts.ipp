@@ -82,6 +82,39 @@ OPKIT_INLINE std::vector<int> ProcessParts::WritersOf(int node) const {
   return {detail::RootOf(graph_.node(node))};
 }
 
+OPKIT_INLINE std::vector<int> ProcessParts::MakersOfOutput(const std::string& output) const {
+  const int producer = graph_.Producer(output);
+  std::vector<int> makers = producer < 0 ? everywhere_ : WritersOf(producer);
+  for (const GraphView::Rewrite& rewrite : view_.rewrites())
+    if (view_.name(rewrite.value) == output)
+      std::erase_if(makers,
+                    [&](int process) { return !detail::Contains(places_[rewrite.node], process); });
+  return makers;
+}
+OPKIT_INLINE std::vector<int> ProcessParts::ReadersOfInput(const std::string& input) const {
+  std::set<int> found, seen;
+  std::vector<int> values = {view_.FindValue(input)};
+  while (!values.empty()) {
+    const int value = values.back();
+    values.pop_back();
+    if (value < 0 || !seen.insert(value).second) continue;
+    if (graph_.IsOutput(view_.name(value))) return everywhere_;
+    for (const int consumer : view_.consumers(value)) {
+      const OperatorDef& def = graph_.node(consumer);
+      const auto outputs = view_.outputs(consumer);
+      // A node of all processes runs where its outputs are read.
+      if (def.process() < 0 && !detail::IsCollective(def) && !detail::HasEffect(def) &&
+          !detail::RewritesInputs(def)) {
+        values.insert(values.end(), outputs.begin(), outputs.end());
+      } else {
+        const std::vector<int> readers = ReadersOf(consumer);
+        found.insert(readers.begin(), readers.end());
+      }
+    }
+  }
+  return {found.begin(), found.end()};
+}
+
 OPKIT_INLINE void ProcessParts::Place(int node) {
   const OperatorDef& def = graph_.node(node);
   detail::CheckBodies(def);
@@ -328,13 +361,7 @@ OPKIT_INLINE Graph ProcessParts::Part(int process, const Communicator* communica
   std::set<std::string> read, made;
   std::vector<std::string> outputs;
   for (const std::string& output : graph_.outputs()) {
-    const int producer = graph_.Producer(output);
-    if (producer >= 0 && !detail::Contains(WritersOf(producer), process)) continue;
-    const auto rewrites_elsewhere = [&](const GraphView::Rewrite& rewrite) {
-      return view_.name(rewrite.value) == output &&
-             !detail::Contains(places_[rewrite.node], process);
-    };
-    if (std::any_of(view_.rewrites().begin(), view_.rewrites().end(), rewrites_elsewhere)) continue;
+    if (!detail::Contains(MakersOfOutput(output), process)) continue;
     read.insert(output);
     outputs.push_back(output);
   }
@@ -428,6 +455,27 @@ inline void CheckSameText(Communicator& communicator, const std::string& mine) {
   }
 }
 
+// Returns the inputs and outputs of the graph that the part of a process lacks.
+inline std::vector<ProcessLink::MissingName> MissingNames(const ProcessParts& parts, int process,
+                                                          const Graph& part) {
+  std::vector<ProcessLink::MissingName> missing;
+  const auto add = [&](const char* what, const std::string& name, const std::vector<int>& others,
+                       const char* verb) {
+    std::string where = "no process";
+    if (others.size() == 1) where = StrCat("process ", others[0]);
+    if (others.size() > 1) where = StrCat("the processes ", ProcessesText(others));
+    missing.push_back(
+        {name, StrCat("the part of process ", process, " has no ", what, " '", name,
+                      StrCat("', which ", where, " ", verb, others.size() > 1 ? "" : "s"))});
+  };
+  for (const Graph::Input& input : parts.graph().inputs())
+    if (!part.IsInput(input.name) && !part.IsOutput(input.name))
+      add("input", input.name, parts.ReadersOfInput(input.name), "read");
+  for (const std::string& output : parts.graph().outputs())
+    if (!part.IsOutput(output)) add("output", output, parts.MakersOfOutput(output), "make");
+  return missing;
+}
+
 inline Graph PartOfProcess(const Graph& graph, PlanOptions& plan_options) {
   PlanOptions::ClusterOptions& options = plan_options.cluster;
   const int processes = options.CountProcesses();
@@ -461,8 +509,10 @@ inline Graph PartOfProcess(const Graph& graph, PlanOptions& plan_options) {
   for (const std::vector<int>& group : parts.groups()) own->MakeGroup(group);
   // A fixed order of this process's own could have a node that waits for another process before a
   // node for which that process waits.
-  return parts.Part(process, own.get(),
-                    plan_options.schedule.deterministic && plan_options.memory.reorder_nodes);
+  const bool is_in_order = plan_options.schedule.deterministic && plan_options.memory.reorder_nodes;
+  Graph part = parts.Part(process, own.get(), is_in_order);
+  own->SetMissing(MissingNames(parts, process, part));
+  return part;
 }
 OPKIT_IMAGE_LOCAL inline const bool kFillsProcessPart = g_process_part.Fill(&PartOfProcess);
 

@@ -38,7 +38,8 @@ class Executor::Impl {
   Impl(Executor& self, Plan plan)
       : self_(self),
         plan_(std::move(plan)),
-        bindings_(view(), state().donated(), state().defaults()),
+        bindings_(view(), state().donated(), state().defaults(),
+                  state().options().cluster.communicator.get()),
         bound_plans_(state().options().max_shapes) {
     if (state().inputs_known()) OnAllProcesses([this] { Select(state().inputs()); });
   }
@@ -261,12 +262,12 @@ class Executor::Impl {
     try {
       return f();
     } catch (...) {
-      TellOtherProcesses(std::current_exception());
-      throw;
+      std::rethrow_exception(TellOtherProcesses(std::current_exception()));
     }
   }
-  void TellOtherProcesses(const std::exception_ptr& error) const noexcept {
-    if (detail::ProcessLink* const other = link()) other->RunFailed(error);
+  // Returns the Error for the caller.
+  std::exception_ptr TellOtherProcesses(const std::exception_ptr& error) const noexcept {
+    return link() ? link()->RunFailed(error) : error;
   }
   // Ends a run of RunAsync and completes its event.
   void Finish(std::exception_ptr error) {
@@ -285,7 +286,7 @@ class Executor::Impl {
       if (!error) error = std::current_exception();
     }
     self_.StopAllObservers(!error);
-    if (error) TellOtherProcesses(error);
+    if (error) error = TellOtherProcesses(error);
     if (detail::ProcessLink* const other = link()) other->EndRun();
     const Event event = event_;
     run_state_ = RunState::kIdle;  // from here on another thread may destroy this executor

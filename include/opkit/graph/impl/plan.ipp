@@ -278,8 +278,8 @@ OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
   try {
     return Plan(detail::CompileHere(part, own));
   } catch (...) {
-    if (own.cluster.communicator) own.cluster.communicator->RunFailed(std::current_exception());
-    throw;
+    if (!own.cluster.communicator) throw;
+    std::rethrow_exception(own.cluster.communicator->RunFailed(std::current_exception()));
   }
 }
 

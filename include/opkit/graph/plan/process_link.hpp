@@ -5,6 +5,10 @@
 #define OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
 
 #include <exception>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "opkit/base/hook.hpp"
 #include "opkit/base/ref_counted.hpp"
@@ -22,13 +26,32 @@ class ProcessLink : public RefCounted {
   // Returns the number of this process, from 0, and the number of all processes.
   virtual int process() const = 0;
   virtual int processes() const = 0;
-  // Executors call these functions: at the begin of a run of the plan, at its end, and if it failed
-  // here, to end it on the other processes too. `waits`: the calling thread waits for the end.
-  // BeginRun throws kFailedPrecondition if another executor of the plan is running; EndRun is not
-  // called then.
+  // Executors call these functions.
+
+  // Begins a run of the plan. `waits`: the calling thread waits for its end. Throws
+  // kFailedPrecondition if another executor of the plan is running; then EndRun is not called.
   virtual void BeginRun(bool waits) = 0;
   virtual void EndRun() noexcept = 0;
-  virtual void RunFailed(const std::exception_ptr& error) noexcept = 0;
+  // Ends the run on the other processes too, because it failed here. Returns the Error for the
+  // caller of this run: it names the process that failed first, and the cause.
+  virtual std::exception_ptr RunFailed(const std::exception_ptr& error) noexcept = 0;
+
+  // An input or output of the whole graph that the part of this process lacks, and a sentence that
+  // says so and names the processes that have it.
+  struct MissingName {
+    std::string name, sentence;
+  };
+  // Compile calls it before the plan is used.
+  void SetMissing(std::vector<MissingName> missing) { missing_ = std::move(missing); }
+  // Returns null if the whole graph has no such input or output, or if this process has it too.
+  const std::string* FindMissing(std::string_view name) const {
+    for (const MissingName& one : missing_)
+      if (one.name == name) return &one.sentence;
+    return nullptr;
+  }
+
+ private:
+  std::vector<MissingName> missing_;
 };
 
 // An operator whose work goes on after RunOnDevice, and which learns the dtype and the shape of an

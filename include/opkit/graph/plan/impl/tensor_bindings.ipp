@@ -30,10 +30,11 @@ class TensorBindings {
     bool is_bound() const { return bound.dtype() != DType::kUndefined; }
   };
 
-  // `defaults` has the default of each input and must outlive this object.
+  // `defaults` has the default of each input and must outlive this object, as must the communicator
+  // of a plan of several processes.
   OPKIT_COLD TensorBindings(const GraphView& view, std::span<const int> donated,
-                            const std::vector<Tensor>& defaults)
-      : view_(view), defaults_(defaults) {
+                            const std::vector<Tensor>& defaults, const ProcessLink* communicator)
+      : view_(view), defaults_(defaults), communicator_(communicator) {
     for (const auto& input : view.graph().inputs())
       inputs_.push_back({view.FindValue(input.name), defaults[inputs_.size()], {}, false, false});
     for (const int value : donated) inputs_[value].donated = true;
@@ -53,6 +54,8 @@ class TensorBindings {
   Input* FindInput(std::string_view name) { return Find(inputs_, name); }
   Output* FindOutput(std::string_view name) { return Find(outputs_, name); }
   [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view name) const {
+    if (const std::string* sentence = communicator_ ? communicator_->FindMissing(name) : nullptr)
+      Throw(ErrorCode::kNotFound, *sentence);
     std::vector<std::string> names;
     for (const Input& input : inputs_) names.push_back(this->name(input));
     for (const Output& output : outputs_) names.push_back(this->name(output));
@@ -224,6 +227,7 @@ class TensorBindings {
 
   const GraphView& view_;
   const std::vector<Tensor>& defaults_;
+  const ProcessLink* const communicator_;  // null in a plan of one process
   IndexedVector<Input> inputs_;
   std::vector<Output> outputs_;
 };
