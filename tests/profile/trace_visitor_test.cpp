@@ -80,6 +80,7 @@ Profile Everything() {
   conv.device_begin = 60;
   conv.device_end = 90;
   conv.open = true;
+  conv.message = {2, 3, 9, 5, 7};
   profile.spans = {task, conv, Span("Conv", 5, 100, 110)};
   profile.counted = {"cycles", "page_faults"};
   profile.counts = {{4, {1000, 2}}};
@@ -101,6 +102,7 @@ TEST_CASE("a visit has every span with its facts, in the order of the timeline")
                                              "  backend cudnn",
                                              "  flops 30",
                                              "  bytes 40",
+                                             "  message from process 2 to 3, channel 5, run 7",
                                              "  cycles 1000",
                                              "  page_faults 2",
                                              "  open 1",
@@ -121,8 +123,9 @@ TEST_CASE("a fact about a span is in traces of both formats") {
   for (const char* file : {"trace.json", "trace.pftrace"}) {
     CAPTURE(file);
     const std::string trace = ReadFile(folder / file);
-    for (const char* part : {"device", "cuda:1", "shapes", "float32[2]", "backend", "cudnn",
-                             "flops", "bytes", "cycles", "page_faults", "open"})
+    for (const char* part :
+         {"device", "cuda:1", "shapes", "float32[2]", "backend", "cudnn", "flops", "bytes",
+          "from process 2 to 3", "cycles", "page_faults", "open"})
       CHECK(Contains(trace, part));
   }
 }

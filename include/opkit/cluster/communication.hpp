@@ -6,11 +6,19 @@
 #include <atomic>
 #include <utility>
 
+#include "opkit/base/hook.hpp"
 #include "opkit/base/unique_function.hpp"
 #include "opkit/core/tensor.hpp"
 #include "opkit/device/event.hpp"
+#include "opkit/profile/profile.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+
+namespace detail {
+// Adds a message that the invocation sent or received to the profile that is recorded.
+OPKIT_IMAGE_LOCAL inline constinit Hook<void(uint64_t invocation, const ProfileMessage& message)>
+    g_record_message{"a profile of messages", "opkit/cluster/cluster_trace.hpp"};
+}  // namespace detail
 
 // The kinds of communication, with MPI's meaning (MPI 3.1, chapters 3 and 5). A block is `count`
 // elements; n is the number of processes of the group.
@@ -85,6 +93,14 @@ class Communication : public detail::RefCounted {
   // communicator breaks before.
   void* stream = nullptr;
   detail::IntrusivePtr<EventState> completion = {};
+  // The message of a Send or Recv in a profile: the invocation that runs it, 0 without a profile,
+  // and what identifies the message. Start gives it its number.
+  uint64_t invocation = 0;
+  ProfileMessage message = {};
+  // Adds the message to the profile, with success. Finish calls it, and so does the operator for a
+  // communication on a device.
+  void Record() const noexcept;
+
   // The blocks of a reduction on a device that are communicated together with the one above.
   struct Block {
     const void* input;

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <mutex>
+#include <tuple>
 
 #include "opkit/cluster/communication.hpp"
 #include "opkit/graph/plan/process_link.hpp"
@@ -62,6 +63,10 @@ class Communicator : public detail::ProcessLink {
   // Returns the reason why the communicator is broken; empty if it is not.
   std::string broken() const;
 
+  // The number of the plan that has this communicator, the same on all processes; 0 if no plan has
+  // it. Compile sets it.
+  int64_t plan() const { return plan_; }
+  void SetPlan(int64_t number) { plan_ = number; }
   // Returns the number of this communicator, which the attribute "communicator" of nodes names.
   int64_t number() const { return number_; }
   // Returns the communicator of that number; null if it is gone.
@@ -102,12 +107,15 @@ class Communicator : public detail::ProcessLink {
   std::exception_ptr BrokenError() const;
 
   const int64_t number_;
+  int64_t plan_ = 0;
   std::atomic<bool> is_running_ = false;  // a run of the plan
   std::vector<int> everyone_;             // the numbers of all processes, from the first Start on
   mutable std::mutex mutex_;
   std::string broken_;
   Communicator* follower_ = nullptr;  // the communicator that breaks with this one
   std::map<std::vector<int>, Turns> turns_;
+  // The runs that have begun of each message, by kind, other process and channel.
+  std::map<std::tuple<CommunicationKind, int, int64_t>, int64_t> runs_of_messages_;
 };
 
 }}  // namespace opkit

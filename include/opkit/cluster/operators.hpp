@@ -106,6 +106,9 @@ class CommunicationOp : public Operator<Context>, public detail::ReceivesOutputs
     run.dtype = DType::kUndefined;
     run.count = 0;
     run.more.clear();
+    run.invocation = 0;
+    if (detail::CurrentSpanSink()) [[unlikely]]
+      DescribeMessage();
     switch (plan_.kind) {
       case CommunicationKind::kSend:
         SetInput(Dense(0));
@@ -151,6 +154,7 @@ class CommunicationOp : public Operator<Context>, public detail::ReceivesOutputs
       run.stream = context_.native_stream();
       run.completion = std::move(completion);
       communicator_->Start(communication_);
+      run.Record();
       run.completion = {};
       run.TakeBuffers();  // the operator's event keeps the memory
       return true;
@@ -210,6 +214,15 @@ class CommunicationOp : public Operator<Context>, public detail::ReceivesOutputs
          {Reduction::kSum, Reduction::kProduct, Reduction::kMax, Reduction::kMin})
       if (ToString(r) == reduction) plan.reduction = r;
     return plan;
+  }
+  // Says to the profile what is sent or received.
+  OPKIT_COLD void DescribeMessage() {
+    const bool is_send = plan_.kind == CommunicationKind::kSend;
+    if (!communicator_ || (!is_send && plan_.kind != CommunicationKind::kReceive)) return;
+    const int here = communicator_->process();
+    communication_->invocation = CurrentInvocation().id;
+    communication_->message = {is_send ? here : plan_.process, is_send ? plan_.process : here,
+                               communicator_->plan(), plan_.channel};
   }
   void NewCommunication() {
     CommunicationPlan plan = plan_;

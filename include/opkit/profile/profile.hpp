@@ -12,6 +12,14 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+// The identity of a message between processes, the same on its sender and on its receiver.
+struct ProfileMessage {
+  int from = -1, to = -1;  // processes; -1 for no message
+  int64_t plan = 0;        // of the processes that run a plan together, the same on each of them
+  int64_t channel = 0;     // among the messages from one process to the other
+  int64_t number = 0;      // the run of the plan
+};
+
 // A period on one thread that belongs to an invocation. Times are ns since the session began.
 struct ProfileSpan {
   uint64_t id = 0;      // the invocation's id
@@ -32,9 +40,10 @@ struct ProfileSpan {
   uint32_t name = 0;
   uint32_t node = 0;
   uint32_t custom = 0;
-  bool adopted = false;   // true for a part of an invocation that began elsewhere
-  bool open = false;      // true if the span had not ended; `end` is then the time of Stop or Read
-  detail::SpanWork work;  // set with ProfileOptions::shapes; its `shapes` is 0 if unknown
+  bool adopted = false;    // true for a part of an invocation that began elsewhere
+  bool open = false;       // true if the span had not ended; `end` is then the time of Stop or Read
+  detail::SpanWork work;   // set with ProfileOptions::shapes; its `shapes` is 0 if unknown
+  ProfileMessage message;  // that the span sent or received, with success
 };
 
 // An allocation, or a release, of tensors' memory.

@@ -77,6 +77,9 @@ class TraceVisitor {
       count("flops", span.work.flops);
       count("bytes", span.work.bytes);
     }
+    if (const ProfileMessage& message = span.message; message.from >= 0)
+      text("message", StrCat("from process ", message.from, " to ", message.to, ", channel ",
+                             message.channel, StrCat(", run ", message.number)));
     if (span.pushed >= 0)
       OnFact({TraceFact::Kind::kTime, "wait", static_cast<uint64_t>(span.begin - span.pushed)});
     const auto counts =

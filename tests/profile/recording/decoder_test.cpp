@@ -112,4 +112,27 @@ TEST_CASE("texts before a record are its name, and counts of one invocation are 
   CHECK(profile.counters[1].value == 128);
 }
 
+TEST_CASE("a message is a fact of the span that sent it, and of no adopted part") {
+  ProfileRecord records[] = {
+      {.span = {.id = 3, .begin = 1100, .end = 1200}},
+      {.span = {.type = RecordType::kAdopted, .id = 3, .begin = 1300, .end = 1400}},
+      {.span = {.id = 4, .begin = 1500, .end = 1600}},
+      {.message = {.from = 1, .to = 2, .id = 3, .plan = 5, .channel = 6, .number = 7}},
+  };
+  ProfileDecoder decoder = MakeDecoder();
+  decoder.BeginThread({1, "main"});
+  decoder.Add(records);
+  decoder.EndThread();
+  const Profile profile = decoder.Finish();
+  REQUIRE(profile.spans.size() == 3);
+  const ProfileMessage& message = profile.spans[0].message;
+  CHECK(message.from == 1);
+  CHECK(message.to == 2);
+  CHECK(message.plan == 5);
+  CHECK(message.channel == 6);
+  CHECK(message.number == 7);
+  CHECK(profile.spans[1].message.from == -1);
+  CHECK(profile.spans[2].message.from == -1);
+}
+
 }  // namespace decoder_test

@@ -17,6 +17,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/cluster/cluster_trace.hpp"
 #include "opkit/cluster/record_bytes.hpp"
+#include "opkit/profile/recording/recorder.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
@@ -108,6 +109,9 @@ class ProfileBytes {
       for (uint32_t* name :
            {&span.name, &span.node, &span.custom, &span.work.shapes, &span.work.backend})
         Name(*name);
+      ProfileMessage& message = span.message;
+      for (int* process : {&message.from, &message.to}) Number(*process);
+      for (int64_t* number : {&message.plan, &message.channel, &message.number}) Number(*number);
       for (uint64_t* count : {&span.work.flops, &span.work.bytes}) Number(*count);
       for (bool* flag : {&span.adopted, &span.open}) Number(*flag);
     });
@@ -129,6 +133,11 @@ class ProfileBytes {
   std::map<uint32_t, uint32_t> places_;  // of written names
   std::vector<uint32_t> names_;          // by place
 };
+
+inline void RecordMessage(uint64_t invocation, const ProfileMessage& message) {
+  if (Recorder::Global().is_running()) Recorder::Global().Communicated(invocation, message);
+}
+OPKIT_IMAGE_LOCAL inline const bool kFillsRecordMessage = g_record_message.Fill(&RecordMessage);
 
 OPKIT_INLINE int64_t SessionBegin(const Profile& profile, int process) {
   std::optional<int64_t> begin;
@@ -318,40 +327,25 @@ OPKIT_INLINE std::vector<Profile> GatherProfiles(Communicator& communicator,
 }
 
 OPKIT_INLINE std::vector<MessageTime> MessagesOf(const std::vector<Profile>& profiles) {
-  constexpr std::string_view kTo = " to process ", kFrom = " from process ";
-  // By sender, receiver and value: the runs of Send, or Recv, in the order of time.
-  std::map<std::tuple<int, int, std::string>, std::vector<const ProfileSpan*>> sends, receives;
-  const uint32_t send = InternName("opkit.cluster.Send"),
-                 receive = InternName("opkit.cluster.Recv");
-  for (size_t i = 0; i < profiles.size(); ++i)
-    for (const ProfileSpan& span : profiles[i].spans) {
-      if (span.adopted || (span.name != send && span.name != receive)) continue;
-      const bool is_send = span.name == send;
-      const std::string node = InternedName(span.node);
-      const size_t at = node.rfind(is_send ? kTo : kFrom);
-      if (at == node.npos) continue;  // a message of the graph's author, without such a name
-      const int here = static_cast<int>(i);
-      detail::JsonLineReader number(
-          std::string_view(node).substr(at + (is_send ? kTo : kFrom).size()));
-      int64_t there = -1;
-      if (!number.ReadInteger(&there)) continue;
-      const int other = static_cast<int>(there);
-      (is_send ? sends
-               : receives)[{is_send ? here : other, is_send ? other : here, node.substr(0, at)}]
-          .push_back(&span);
+  // The spans of Send and Recv by what identifies their message.
+  std::map<std::tuple<int64_t, int64_t, int64_t, int, int>, MessageTime> all;
+  const uint32_t send = InternName("opkit.cluster.Send");
+  for (const Profile& profile : profiles)
+    for (const ProfileSpan& span : profile.spans) {
+      const ProfileMessage& sent = span.message;
+      if (sent.from < 0) continue;
+      MessageTime& message = all[{sent.plan, sent.channel, sent.number, sent.from, sent.to}];
+      message.from = sent.from;
+      message.to = sent.to;
+      (span.name == send ? message.send : message.receive) = &span;
     }
-  const auto sort = [](std::vector<const ProfileSpan*>& spans) {
-    std::sort(spans.begin(), spans.end(),
-              [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin < b->begin; });
-  };
   std::vector<MessageTime> messages;
-  for (auto& [way, runs] : sends) {
-    std::vector<const ProfileSpan*>& arrivals = receives[way];
-    sort(runs);
-    sort(arrivals);
-    for (size_t i = 0; i < (std::min)(runs.size(), arrivals.size()); ++i)
-      messages.push_back(
-          {std::get<2>(way), std::get<0>(way), std::get<1>(way), runs[i], arrivals[i]});
+  for (auto& [key, message] : all) {
+    if (!message.send || !message.receive) continue;
+    const std::string node = InternedName(message.send->node);
+    message.value = node.substr(0, node.rfind(StrCat(" to process ", message.to)));
+    if (node.empty()) message.value = StrCat("channel ", message.send->message.channel);
+    messages.push_back(std::move(message));
   }
   std::stable_sort(messages.begin(), messages.end(), [](const auto& a, const auto& b) {
     return std::pair(a.from, a.send->begin) < std::pair(b.from, b.send->begin);

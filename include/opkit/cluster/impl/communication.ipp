@@ -43,12 +43,16 @@ OPKIT_INLINE void* Communication::Allocate(DType arrived, const Shape& arrived_s
   Keep(received);
   return received.raw_mutable_data();
 }
+OPKIT_INLINE void Communication::Record() const noexcept {
+  if (invocation != 0 && detail::g_record_message) detail::g_record_message(invocation, message);
+}
 OPKIT_INLINE void Communication::Finish(std::exception_ptr error) {
   try {
     if (!error && finisher_) finisher_();
   } catch (...) {
     error = std::current_exception();
   }
+  if (!error) Record();
   finisher_ = nullptr;
   buffers_.clear();
   const detail::IntrusivePtr<EventState> event = std::move(event_);

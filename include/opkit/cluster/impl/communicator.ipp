@@ -73,6 +73,7 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
     everyone_.push_back(static_cast<int>(everyone_.size()));
   const std::vector<int>& group = plan.group.empty() ? everyone_ : plan.group;
   if (is_message) {
+    communication->message.number = runs_of_messages_[{plan.kind, plan.process, plan.channel}]++;
     lock.unlock();
     return StartNow(communication, group);
   }

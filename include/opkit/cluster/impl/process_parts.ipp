@@ -435,14 +435,21 @@ inline std::string LineOf(const std::string& text, size_t n) {
   }
   return begin >= text.size() ? "nothing" : text.substr(begin, text.find('\n', begin) - begin);
 }
-// Throws kInvalidArgument, with the first difference, unless all processes have this text.
-inline void CheckSameText(Communicator& communicator, const std::string& mine) {
+// Throws kInvalidArgument, with the first difference, unless all processes have this text. Returns
+// the number of process 0's communicator.
+inline int64_t CheckSameText(Communicator& communicator, const std::string& mine) {
   // FNV-1a, so that equal graphs exchange few bytes.
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : mine) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  const std::vector<std::string> hashes = communicator.Exchange(StrCat(hash));
+  std::vector<std::string> hashes = communicator.Exchange(StrCat(communicator.number(), " ", hash));
+  int64_t number = 0;
+  for (std::string& text : hashes) {
+    const size_t end = text.find(' ');
+    if (&text == hashes.data()) number = std::stoll(text.substr(0, end));
+    text.erase(0, end);
+  }
   if (std::all_of(hashes.begin(), hashes.end(), [&](auto& other) { return other == hashes[0]; }))
-    return;
+    return number;
   const std::vector<std::string> texts = communicator.Exchange(mine);
   for (size_t process = 1; process < texts.size(); ++process) {
     if (texts[process] == texts[0]) continue;
@@ -453,6 +460,7 @@ inline void CheckSameText(Communicator& communicator, const std::string& mine) {
           LineOf(texts[0], line), "', process ", process,
           StrCat(" has '", LineOf(texts[process], line), "'"));
   }
+  return number;
 }
 
 // Returns the inputs and outputs of the graph that the part of a process lacks.
@@ -502,7 +510,7 @@ inline Graph PartOfProcess(const Graph& graph, PlanOptions& plan_options) {
     text += StrCat("an Error: ", error.what());
   }
   // Before this process throws an Error of the graph, which then is that of all processes.
-  CheckSameText(*own, text);
+  own->SetPlan(CheckSameText(*own, text));
   if (refused) std::rethrow_exception(refused);
   options.communicator = own;
   const ProcessParts& parts = *made;

@@ -84,6 +84,8 @@ class ProfileDecoder {
         return;
       case RecordType::kWork:
         return AddFact(record.work.id, record);
+      case RecordType::kMessage:
+        return AddFact(record.message.id, record);
       case RecordType::kCounter:
         return Decode(record.counter);
       case RecordType::kMarker:
@@ -156,6 +158,10 @@ class ProfileDecoder {
     if (!span.adopted && record.shapes != 0)
       span.work = {record.shapes, record.flops, record.bytes, record.backend};
   }
+  void AddTo(ProfileSpan& span, const MessageRecord& record) const {
+    if (!span.adopted)
+      span.message = {record.from, record.to, record.plan, record.channel, record.number};
+  }
 
   // Adds a fact to the span of its invocation.
   void Apply(const Fact& fact, ProfileSpan& span) const {
@@ -168,6 +174,8 @@ class ProfileDecoder {
         return AddTo(span, fact.record.pushed, fact.thread);
       case RecordType::kWork:
         return AddTo(span, fact.record.work);
+      case RecordType::kMessage:
+        return AddTo(span, fact.record.message);
       default:
         return;
     }

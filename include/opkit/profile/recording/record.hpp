@@ -24,6 +24,7 @@ enum class RecordType : uint8_t {
   kWork,
   kMemory,
   kCounts,
+  kMessage,
   kText
 };
 
@@ -102,6 +103,14 @@ struct CountsRecord {
   uint64_t values[3] = {};
 };
 
+// The run `id` sent or received a message: see ProfileMessage.
+struct MessageRecord {
+  RecordType type = RecordType::kMessage;
+  int32_t from = 0, to = 0;
+  uint64_t id = 0;
+  int64_t plan = 0, channel = 0, number = 0;
+};
+
 // A part of a name without an interned number. The parts stand before the record that has the name.
 struct TextRecord {
   static constexpr size_t kBytes = 44;
@@ -119,6 +128,7 @@ union ProfileRecord {
   WorkRecord work;
   MemoryRecord memory;
   CountsRecord counts;
+  MessageRecord message;
   TextRecord text;
 
   // Every struct begins with the type, so that any of them can read it.

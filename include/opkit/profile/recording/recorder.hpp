@@ -164,6 +164,8 @@ class Recorder final : public SpanSink, public MemorySink {
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
   void Mark(SpanNames names, bool frame) noexcept;
   void Count(SpanNames names, double value) noexcept;
+  // Records that the run `id` sent or received a message.
+  void Communicated(uint64_t id, const ProfileMessage& message) noexcept;
   void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;
 
   // Reserves one chunk of the bound on memory. False if the bound is reached.

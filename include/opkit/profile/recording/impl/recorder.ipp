@@ -343,6 +343,14 @@ OPKIT_INLINE void Recorder::Describe(const SpanWork& work) noexcept {
                                    .flops = work.flops,
                                    .bytes = work.bytes}});
 }
+OPKIT_INLINE void Recorder::Communicated(uint64_t id, const ProfileMessage& message) noexcept {
+  Add({.message = {.from = message.from,
+                   .to = message.to,
+                   .id = id,
+                   .plan = message.plan,
+                   .channel = message.channel,
+                   .number = message.number}});
+}
 OPKIT_INLINE void Recorder::Changed(const Allocator& allocator, int64_t bytes,
                                     int64_t live) noexcept {
   Add({.memory = {.allocator = InternName(allocator.name()),
