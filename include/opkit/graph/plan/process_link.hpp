@@ -27,12 +27,13 @@ class ProcessLink : public RefCounted {
   virtual int process() const = 0;
   virtual int processes() const = 0;
 
-  // An executor calls the next three functions. BeginRun begins a run of the plan. `waits`: the calling thread waits for its end. Throws
-  // kFailedPrecondition if another executor of the plan is running; then EndRun is not called.
+  // Begins and ends a run of the plan; executors call them. `waits`: the calling thread waits for
+  // the end. BeginRun throws kFailedPrecondition if another executor of the plan is running; EndRun
+  // is not called then.
   virtual void BeginRun(bool waits) = 0;
   virtual void EndRun() noexcept = 0;
-  // RunFailed ends the run on the other processes too, because it failed here. Returns the Error for
-  // the caller of this run: it names the process that failed first, and the cause.
+  // Ends the run on the other processes too, because it failed here; executors call it. Returns the
+  // Error for the caller of this run: it names the process that failed first, and the cause.
   virtual std::exception_ptr RunFailed(const std::exception_ptr& error) noexcept = 0;
 
   // An input or output of the whole graph that the part of this process lacks, and a sentence that
