@@ -433,6 +433,17 @@ TEST_CASE("Compile fails on one process after the graphs were compared") {
   });
 }
 
+TEST_CASE("a plan of several processes is not measured") {
+  const Watchdog watchdog(60);
+  LocalCluster(2).Run([&](const CommunicatorPtr& communicator) {
+    PlanOptions options = With(communicator, 1);
+    options.tuning.use = PlanOptions::TuningOptions::Use::kMeasure;
+    const Error error = ErrorOf([&] { Compile(Waiting(), options); });
+    CHECK(error.code() == ErrorCode::kUnsupported);
+    CHECK(Contains(error.what(), "PlanOptions::tuning.use is kMeasure"));
+  });
+}
+
 TEST_CASE("Compile ends when another process returns without it") {
   const Watchdog watchdog(60);
   LocalCluster cluster(3);

@@ -42,10 +42,10 @@ struct PipelineCut {
 // Returns the graph with a process for each node (OperatorDef::Process). Each process has nodes
 // that follow each other in the order of a run. Of all such cuts, this one has the shortest slowest
 // stage, its messages included. Processes that would not make it shorter get no nodes, and
-// PipelineCut::warnings names them. A node that
-// depends on no input of the graph gets no process, so that each process that reads its outputs
-// computes them. Nodes that rewrite a value, the readers of this value, and nodes that wait for
-// each other by control inputs, stay on one process, as do the nodes between them.
+// PipelineCut::warnings names them. A node that depends on no input of the graph gets no process,
+// so that each process that reads its outputs computes them. Nodes that rewrite a value, the
+// readers of this value, and nodes that wait for each other by control inputs, stay on one process,
+// as do the nodes between them.
 //
 //   const PipelineCut cut = Pipeline(graph, communicator->processes());
 //   PlanOptions options;

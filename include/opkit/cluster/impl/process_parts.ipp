@@ -504,6 +504,11 @@ inline Graph PartOfProcess(const Graph& graph, PlanOptions& plan_options) {
   std::exception_ptr refused;
   std::string text = TextOf(graph);
   try {
+    if (plan_options.tuning.use == PlanOptions::TuningOptions::Use::kMeasure)
+      Throw(ErrorCode::kUnsupported,
+            "PlanOptions::tuning.use is kMeasure, but a plan of several processes is not measured: "
+            "its part alone would wait for other processes; tune the graph on one process (Tune), "
+            "and give the kernels by PlanOptions::selection.forced, not required");
     text += TextOf(made.emplace(graph, processes));
   } catch (const std::exception& error) {
     refused = std::current_exception();
