@@ -9633,8 +9633,32 @@ class ProcessLink : public RefCounted {
   // Returns the number of this process, from 0, and the number of all processes.
   virtual int process() const = 0;
   virtual int processes() const = 0;
-  // Ends the run on the other processes too, because it failed here. Executors call it.
-  virtual void RunFailed(const std::exception_ptr& error) noexcept = 0;
+
+  // Begins and ends a run of the plan; executors call them. `waits`: the calling thread waits for
+  // the end. BeginRun throws kFailedPrecondition if another executor of the plan is running; EndRun
+  // is not called then.
+  virtual void BeginRun(bool waits) = 0;
+  virtual void EndRun() noexcept = 0;
+  // Ends the run on the other processes too, because it failed here; executors call it. Returns the
+  // Error for the caller of this run: it names the process that failed first, and the cause.
+  virtual std::exception_ptr RunFailed(const std::exception_ptr& error) noexcept = 0;
+
+  // An input or output of the whole graph that the part of this process lacks, and a sentence that
+  // says so and names the processes that have it.
+  struct MissingName {
+    std::string name, sentence;
+  };
+  // Compile calls it before the plan is used.
+  void SetMissing(std::vector<MissingName> missing) { missing_ = std::move(missing); }
+  // Returns null if the whole graph has no such input or output, or if this process has it too.
+  const std::string* FindMissing(std::string_view name) const {
+    for (const MissingName& one : missing_)
+      if (one.name == name) return &one.sentence;
+    return nullptr;
+  }
+
+ private:
+  std::vector<MissingName> missing_;
 };
 
 // An operator whose work goes on after RunOnDevice, and which learns the dtype and the shape of an
@@ -10023,11 +10047,13 @@ class NamedTensors {
   std::vector<NamedTensor> items_;
 };
 
-// Runs once at a time; different executors of one plan may run at once. The tensors that Run
-// returns belong to the caller: later runs write to other memory while a copy of them exists. A run
-// reads a dense input in place and copies a strided input first. It writes bound outputs in place.
-// An output may lie in the memory of a donated input. Another run with that tensor would read the
-// earlier result: first write new data to the tensor, or give another tensor.
+// Runs once at a time; different executors of one plan may run at once. Executors of a plan of
+// several processes may not: a run throws kFailedPrecondition during a run of another executor of
+// the plan, and ends both on all processes. The tensors that Run returns belong to the caller:
+// later runs write to other memory while a copy of them exists. A run reads a dense input in place
+// and copies a strided input first. It writes bound outputs in place. An output may lie in the
+// memory of a donated input. Another run with that tensor would read the earlier result: first
+// write new data to the tensor, or give another tensor.
 //
 //   Executor exec(plan);
 //   auto out = exec.Run({{"X", x}});
@@ -20894,15 +20920,20 @@ inline IntrusivePtr<PlanState> CompileHere(const Graph& graph, const PlanOptions
 }  // namespace detail
 
 OPKIT_INLINE Plan Compile(const Graph& graph, const PlanOptions& options) {
-  if (options.cluster.CountProcesses() <= 1) [[likely]]
+  const bool is_of_one = options.cluster.CountProcesses() <= 1;
+  if (is_of_one && !options.cluster.communicator) [[likely]]
     return Plan(detail::CompileHere(graph, options));
   PlanOptions own = options;
+  if (is_of_one) {
+    own.cluster.communicator = {};  // a run of this plan may fail without breaking it
+    return Plan(detail::CompileHere(graph, own));
+  }
   const Graph part = detail::g_process_part(graph, own);
   try {
     return Plan(detail::CompileHere(part, own));
   } catch (...) {
-    if (own.cluster.communicator) own.cluster.communicator->RunFailed(std::current_exception());
-    throw;
+    if (!own.cluster.communicator) throw;
+    std::rethrow_exception(own.cluster.communicator->RunFailed(std::current_exception()));
   }
 }
 
@@ -22041,10 +22072,11 @@ class TensorBindings {
     bool is_bound() const { return bound.dtype() != DType::kUndefined; }
   };
 
-  // `defaults` has the default of each input and must outlive this object.
+  // `defaults` has the default of each input and must outlive this object, as must the communicator
+  // of a plan of several processes.
   OPKIT_COLD TensorBindings(const GraphView& view, std::span<const int> donated,
-                            const std::vector<Tensor>& defaults)
-      : view_(view), defaults_(defaults) {
+                            const std::vector<Tensor>& defaults, const ProcessLink* communicator)
+      : view_(view), defaults_(defaults), communicator_(communicator) {
     for (const auto& input : view.graph().inputs())
       inputs_.push_back({view.FindValue(input.name), defaults[inputs_.size()], {}, false, false});
     for (const int value : donated) inputs_[value].donated = true;
@@ -22064,6 +22096,8 @@ class TensorBindings {
   Input* FindInput(std::string_view name) { return Find(inputs_, name); }
   Output* FindOutput(std::string_view name) { return Find(outputs_, name); }
   [[noreturn]] OPKIT_COLD void ThrowUnknown(std::string_view name) const {
+    if (const std::string* sentence = communicator_ ? communicator_->FindMissing(name) : nullptr)
+      Throw(ErrorCode::kNotFound, *sentence);
     std::vector<std::string> names;
     for (const Input& input : inputs_) names.push_back(this->name(input));
     for (const Output& output : outputs_) names.push_back(this->name(output));
@@ -22235,6 +22269,7 @@ class TensorBindings {
 
   const GraphView& view_;
   const std::vector<Tensor>& defaults_;
+  const ProcessLink* const communicator_;  // null in a plan of one process
   IndexedVector<Input> inputs_;
   std::vector<Output> outputs_;
 };
@@ -22278,7 +22313,8 @@ class Executor::Impl {
   Impl(Executor& self, Plan plan)
       : self_(self),
         plan_(std::move(plan)),
-        bindings_(view(), state().donated(), state().defaults()),
+        bindings_(view(), state().donated(), state().defaults(),
+                  state().options().cluster.communicator.get()),
         bound_plans_(state().options().max_shapes) {
     if (state().inputs_known()) OnAllProcesses([this] { Select(state().inputs()); });
   }
@@ -22292,20 +22328,27 @@ class Executor::Impl {
   const Plan& plan() const { return plan_; }
 
   NamedTensors Run(const std::vector<NamedTensor>& inputs, Timeout timeout) {
-    const Claim claim(*this);
+    Claim claim(*this);
     return OnAllProcesses([&] {
+      claim.BeginOnProcesses(true);
       const GivenInputs given(*this, inputs);
       RunClaimed(timeout);
       return Values();
     });
   }
   void Run(Timeout timeout) {
-    const Claim claim(*this);
-    OnAllProcesses([&] { RunClaimed(timeout); });
+    Claim claim(*this);
+    OnAllProcesses([&] {
+      claim.BeginOnProcesses(true);
+      RunClaimed(timeout);
+    });
   }
   Event RunAsync() {
     Claim claim(*this);
-    OnAllProcesses([this] { Prepare(); });
+    OnAllProcesses([&] {
+      claim.BeginOnProcesses(false);
+      Prepare();
+    });
     if (event_.IsFinished()) event_.Reset();
     event_.SetScheduled();
     claim.Keep();
@@ -22378,7 +22421,8 @@ class Executor::Impl {
   using Output = detail::TensorBindings::Output;
   enum class RunState : char { kIdle, kRunning, kRunningAsync };
 
-  // Reserves the executor for one run; the destructor releases it, except after Keep.
+  // Reserves the executor for one run, and the plan if it communicates; the destructor releases
+  // them, except after Keep.
   class Claim {
    public:
     explicit Claim(Impl& self) : self_(&self) {
@@ -22387,12 +22431,23 @@ class Executor::Impl {
         ThrowRunning();
     }
     ~Claim() {
+      if (link_) link_->EndRun();
       if (self_) self_->run_state_ = RunState::kIdle;
     }
-    void Keep() { self_ = nullptr; }
+    void BeginOnProcesses(bool waits) {
+      detail::ProcessLink* const link = self_->link();
+      if (!link) return;
+      link->BeginRun(waits);
+      link_ = link;
+    }
+    void Keep() {
+      self_ = nullptr;
+      link_ = nullptr;
+    }
 
    private:
     Impl* self_;
+    detail::ProcessLink* link_ = nullptr;
   };
 
   // Sets inputs for one run and puts the bound ones back after it.
@@ -22429,6 +22484,8 @@ class Executor::Impl {
   };
 
   detail::PlanState& state() const { return *plan_.state(); }
+  // Returns the plan's communicator; null if one process runs the plan.
+  detail::ProcessLink* link() const { return state().options().cluster.communicator.get(); }
   const GraphView& view() const { return state().view(); }
   Blob& BlobOf(int value) const { return current_->blob(value); }
   Tensor& TensorOf(int value) const { return *BlobOf(value).GetMutable<Tensor>(); }
@@ -22480,13 +22537,12 @@ class Executor::Impl {
     try {
       return f();
     } catch (...) {
-      TellOtherProcesses(std::current_exception());
-      throw;
+      std::rethrow_exception(TellOtherProcesses(std::current_exception()));
     }
   }
-  void TellOtherProcesses(const std::exception_ptr& error) const noexcept {
-    const auto& communicator = state().options().cluster.communicator;
-    if (communicator) communicator->RunFailed(error);
+  // Returns the Error for the caller.
+  std::exception_ptr TellOtherProcesses(const std::exception_ptr& error) const noexcept {
+    return link() ? link()->RunFailed(error) : error;
   }
   // Ends a run of RunAsync and completes its event.
   void Finish(std::exception_ptr error) {
@@ -22505,7 +22561,8 @@ class Executor::Impl {
       if (!error) error = std::current_exception();
     }
     self_.StopAllObservers(!error);
-    if (error) TellOtherProcesses(error);
+    if (error) error = TellOtherProcesses(error);
+    if (detail::ProcessLink* const other = link()) other->EndRun();
     const Event event = event_;
     run_state_ = RunState::kIdle;  // from here on another thread may destroy this executor
     event.state()->Complete(std::move(error));
@@ -23249,7 +23306,8 @@ class GradientNodes {
           "', which is not registered; include opkit/ops/all.hpp, link opkit::ops, or name another "
           "in GradientOptions::sum_operator");
     const int first = graph_.Producer(list.front().dense);
-    if (first >= 0) sum.Device(graph_.node(first).device()).Process(graph_.node(first).process());
+    if (first >= 0) sum.Device(graph_.node(first).device());
+    sum.Process(ProcessOfSum(name, list));
     sum.IsGradientOp(true);
     const bool takes_all = schema->Verify(OperatorDef(sum).Output("all")).empty();
     const std::vector<std::string> parts = sum.inputs();
@@ -23289,6 +23347,19 @@ class GradientNodes {
   }
 
  private:
+  // Returns the process of the node that makes a value; -1 for none, and if each process has it.
+  int ProcessOf(const std::string& value) const {
+    const int producer = graph_.Producer(value);
+    return producer < 0 ? -1 : graph_.node(producer).process();
+  }
+  // The gradients of a value are added up where it is made. If each process has the value, each
+  // adds the gradients that it makes of its own.
+  int ProcessOfSum(const std::string& name, const std::vector<GradientValue>& list) const {
+    if (const int process = ProcessOf(name); process >= 0) return process;
+    for (const GradientValue& gradient : list)
+      if (ProcessOf(gradient.dense) < 0) return -1;
+    return ProcessOf(list.front().dense);
+  }
   void AddNode(OperatorDef def, int node) {
     graph_.AddNode(std::move(def));
     origins_.push_back(node);

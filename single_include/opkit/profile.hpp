@@ -8755,6 +8755,14 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
+// The identity of a message between processes, the same on its sender and on its receiver.
+struct ProfileMessage {
+  int from = -1, to = -1;  // processes; -1 for no message
+  int64_t plan = 0;        // of the processes that run a plan together, the same on each of them
+  int64_t channel = 0;     // among the messages from one process to the other
+  int64_t number = 0;      // the run of the plan
+};
+
 // A period on one thread that belongs to an invocation. Times are ns since the session began.
 struct ProfileSpan {
   uint64_t id = 0;      // the invocation's id
@@ -8775,9 +8783,10 @@ struct ProfileSpan {
   uint32_t name = 0;
   uint32_t node = 0;
   uint32_t custom = 0;
-  bool adopted = false;   // true for a part of an invocation that began elsewhere
-  bool open = false;      // true if the span had not ended; `end` is then the time of Stop or Read
-  detail::SpanWork work;  // set with ProfileOptions::shapes; its `shapes` is 0 if unknown
+  bool adopted = false;    // true for a part of an invocation that began elsewhere
+  bool open = false;       // true if the span had not ended; `end` is then the time of Stop or Read
+  detail::SpanWork work;   // set with ProfileOptions::shapes; its `shapes` is 0 if unknown
+  ProfileMessage message;  // that the span sent or received, with success
 };
 
 // An allocation, or a release, of tensors' memory.
@@ -16815,6 +16824,9 @@ class TraceVisitor {
       count("flops", span.work.flops);
       count("bytes", span.work.bytes);
     }
+    if (const ProfileMessage& message = span.message; message.from >= 0)
+      text("message", StrCat("from process ", message.from, " to ", message.to, ", channel ",
+                             message.channel, StrCat(", run ", message.number)));
     if (span.pushed >= 0)
       OnFact({TraceFact::Kind::kTime, "wait", static_cast<uint64_t>(span.begin - span.pushed)});
     const auto counts =
@@ -17846,6 +17858,7 @@ enum class RecordType : uint8_t {
   kWork,
   kMemory,
   kCounts,
+  kMessage,
   kText
 };
 
@@ -17924,6 +17937,14 @@ struct CountsRecord {
   uint64_t values[3] = {};
 };
 
+// The run `id` sent or received a message: see ProfileMessage.
+struct MessageRecord {
+  RecordType type = RecordType::kMessage;
+  int32_t from = 0, to = 0;
+  uint64_t id = 0;
+  int64_t plan = 0, channel = 0, number = 0;
+};
+
 // A part of a name without an interned number. The parts stand before the record that has the name.
 struct TextRecord {
   static constexpr size_t kBytes = 44;
@@ -17941,6 +17962,7 @@ union ProfileRecord {
   WorkRecord work;
   MemoryRecord memory;
   CountsRecord counts;
+  MessageRecord message;
   TextRecord text;
 
   // Every struct begins with the type, so that any of them can read it.
@@ -18141,6 +18163,8 @@ class Recorder final : public SpanSink, public MemorySink {
   void Pushed(const Invocation& task, SpanNames names) noexcept override;
   void Mark(SpanNames names, bool frame) noexcept;
   void Count(SpanNames names, double value) noexcept;
+  // Records that the run `id` sent or received a message.
+  void Communicated(uint64_t id, const ProfileMessage& message) noexcept;
   void Changed(const Allocator& allocator, int64_t bytes, int64_t live) noexcept override;
 
   // Reserves one chunk of the bound on memory. False if the bound is reached.
@@ -19539,6 +19563,8 @@ class ProfileDecoder {
         return;
       case RecordType::kWork:
         return AddFact(record.work.id, record);
+      case RecordType::kMessage:
+        return AddFact(record.message.id, record);
       case RecordType::kCounter:
         return Decode(record.counter);
       case RecordType::kMarker:
@@ -19611,6 +19637,10 @@ class ProfileDecoder {
     if (!span.adopted && record.shapes != 0)
       span.work = {record.shapes, record.flops, record.bytes, record.backend};
   }
+  void AddTo(ProfileSpan& span, const MessageRecord& record) const {
+    if (!span.adopted)
+      span.message = {record.from, record.to, record.plan, record.channel, record.number};
+  }
 
   // Adds a fact to the span of its invocation.
   void Apply(const Fact& fact, ProfileSpan& span) const {
@@ -19623,6 +19653,8 @@ class ProfileDecoder {
         return AddTo(span, fact.record.pushed, fact.thread);
       case RecordType::kWork:
         return AddTo(span, fact.record.work);
+      case RecordType::kMessage:
+        return AddTo(span, fact.record.message);
       default:
         return;
     }
@@ -20028,6 +20060,14 @@ OPKIT_INLINE void Recorder::Describe(const SpanWork& work) noexcept {
                                    .flops = work.flops,
                                    .bytes = work.bytes}});
 }
+OPKIT_INLINE void Recorder::Communicated(uint64_t id, const ProfileMessage& message) noexcept {
+  Add({.message = {.from = message.from,
+                   .to = message.to,
+                   .id = id,
+                   .plan = message.plan,
+                   .channel = message.channel,
+                   .number = message.number}});
+}
 OPKIT_INLINE void Recorder::Changed(const Allocator& allocator, int64_t bytes,
                                     int64_t live) noexcept {
   Add({.memory = {.allocator = InternName(allocator.name()),
@@ -20189,9 +20229,10 @@ OPKIT_INLINE FileLock::FileLock(const std::string& path, double wait_s)
       const timespec pause{0, 1'000'000};
       nanosleep(&pause, nullptr);
     } else if (errno != EINTR) {
-      const std::string why = is_held
+      const std::string why = !is_held ? std::string(std::strerror(errno))
+                              : wait_s > 0
                                   ? StrCat("another process has held the lock for ", wait_s, " s")
-                                  : std::string(std::strerror(errno));
+                                  : "another process holds the lock";
       close(file_);
       FailFile("lock", path, why.c_str());
     }
