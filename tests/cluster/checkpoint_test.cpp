@@ -265,7 +265,7 @@ TEST_CASE("a job does not save while another one saves in the folder") {
           ErrorOf([&] { SaveCheckpoint(*communicator, folder.path(), {}); }).message();
     });
     CHECK(messages[0] == messages[1]);
-    CHECK(Contains(messages[0], "checkpoint.lock': another process holds the lock"));
+    CHECK(Contains(messages[0], "checkpoint.lock': another program holds the lock"));
     CheckLoads(folder.path(), 2, 1);
   }
   Save(folder.path(), 2, 2);

@@ -55,8 +55,9 @@ class Communicator : public detail::ProcessLink {
   // ends with kCancelled, the process that failed and `reason`. Does nothing if it is broken.
   void Break(const std::string& reason) noexcept;
   void Break(const std::exception_ptr& error) noexcept;
-  // Refuses a run that begins while another run of the plan goes on: its messages would reach the
-  // wrong run. Also refuses a run for which a callback waits on a thread that ends communications.
+  // Refuses a run that begins after a run has failed, or while another run of the plan goes on: its
+  // messages would reach the wrong run. Also refuses a run for which a callback waits on a thread
+  // that ends communications.
   void BeginRun(bool waits) final;
   void EndRun() noexcept final;
   std::exception_ptr RunFailed(const std::exception_ptr& error) noexcept final;
@@ -112,6 +113,7 @@ class Communicator : public detail::ProcessLink {
   std::vector<int> everyone_;             // the numbers of all processes, from the first Start on
   mutable std::mutex mutex_;
   std::string broken_;
+  bool has_failed_ = false;           // a run of the plan here
   Communicator* follower_ = nullptr;  // the communicator that breaks with this one
   std::map<std::vector<int>, Turns> turns_;
   // The runs that have begun of each message, by kind, other process and channel.

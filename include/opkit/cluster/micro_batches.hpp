@@ -23,8 +23,8 @@ struct MicroBatchOptions {
 // processes. The forward nodes of all micro-batches come before the gradient nodes
 // (OperatorDef::is_gradient_op).
 //
-//   AddGradients(graph, "loss", {"W"});     // and AddOutput("loss"), AddOutput(gradient of W)
-//   graph = Pipeline(graph, processes).graph;
+//   graph = Pipeline(graph, processes).graph;  // first: a gradient is then where its weight is
+//   AddGradients(graph, "loss", {"W"});        // and AddOutput("loss"), AddOutput(gradient of W)
 //   graph = MicroBatches(graph, 8, {.batched = {"X"}, .averaged = {"loss", "W_grad"}});
 //
 // Throws kInvalidArgument for a count below 1, a batched input without rows, an output in both

@@ -45,7 +45,8 @@ struct PipelineCut {
 // PipelineCut::warnings names them. A node that depends on no input of the graph gets no process,
 // so that each process that reads its outputs computes them. Nodes that rewrite a value, the
 // readers of this value, and nodes that wait for each other by control inputs, stay on one process,
-// as do the nodes between them.
+// as do the nodes between them. To train a pipeline, first cut the forward graph and then add the
+// gradients: each is made on the process of its weight.
 //
 //   const PipelineCut cut = Pipeline(graph, communicator->processes());
 //   PlanOptions options;

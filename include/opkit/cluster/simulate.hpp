@@ -57,7 +57,7 @@ struct TrainingLayout {
   int replicas = 1;
   int micro_batches = 1;
   // An AllReduce begins when this many bytes of gradients are there, or the stage's last ones.
-  int64_t bucket_bytes = 25 << 20;
+  int64_t bucket_bytes = 4 << 20;
   bool overlaps = true;  // false: AllReduces begin after the whole backward pass
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::kFastest;
 };

@@ -3,6 +3,7 @@
 
 Usage: failure_test.py MPIRUN ARGUMENT... PROGRAM
 """
+import os
 import re
 import subprocess
 import sys
@@ -63,4 +64,12 @@ expect("process 1 has left: it has destroyed its MpiCluster" in errors(output).g
        "process 0 says who has left", output)
 expect("after the cluster: the MpiCluster of this process has been destroyed" in output,
        "a plan that outlives its cluster says so", output)
+
+# Without mpirun, but with the variable that the mpirun of the other MPI sets.
+program = sys.argv[-1]
+variable = "OMPI_COMM_WORLD_SIZE" if "mpich" in os.path.basename(program) else "PMI_SIZE"
+run = subprocess.run([program, "left"], env={**os.environ, variable: "2"}, stdout=subprocess.PIPE,
+                     stderr=subprocess.STDOUT, text=True, timeout=SECONDS_TO_END, errors="replace")
+expect(run.returncode == 3 and "mpirun started 2 processes, but each of them is alone" in run.stdout,
+       "a process of another mpirun says so", run.stdout)
 sys.exit(1 if failures else 0)

@@ -32,7 +32,8 @@ struct MpiOptions {
 // outlive the cluster; its runs are then Errors.
 class MpiCluster {
  public:
-  // Throws kFailedPrecondition if MPI cannot be called by several threads, or has been finalised.
+  // Throws kFailedPrecondition if MPI cannot be called by several threads, or has been finalised,
+  // and for a process that the mpirun of another MPI started.
   explicit MpiCluster(const MpiOptions& options = {});
   MpiCluster(const MpiCluster&) = delete;
   MpiCluster& operator=(const MpiCluster&) = delete;

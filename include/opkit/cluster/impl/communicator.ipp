@@ -158,6 +158,12 @@ OPKIT_INLINE void Communicator::BeginRun(bool waits) {
         ErrorCode::kFailedPrecondition,
         "a callback of an event waits for a run of several processes, on a thread that ends their "
         "messages; call RunAsync there, which does not wait");
+  {
+    const std::lock_guard lock(mutex_);
+    if (has_failed_)
+      Throw(ErrorCode::kCancelled, "an earlier run of the plan failed; compile the graph again on ",
+            "every process to go on. ", broken_);
+  }
   // Acquire, and release by EndRun: a run sees what the run before it wrote.
   if (is_running_.exchange(true, std::memory_order_acquire))
     Throw(ErrorCode::kFailedPrecondition,
@@ -177,13 +183,18 @@ OPKIT_INLINE void Communicator::Break(const std::exception_ptr& error) noexcept 
   }
 }
 OPKIT_INLINE std::exception_ptr Communicator::RunFailed(const std::exception_ptr& error) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    has_failed_ = true;
+  }
   try {
     try {
       std::rethrow_exception(error);
     } catch (const Error& failure) {
-      // The node that noticed that the communicator broke has nothing to add.
       const std::lock_guard lock(mutex_);
-      if (!broken_.empty() && failure.message() == broken_) return BrokenError();
+      // The node that noticed that the communicator broke has nothing to add.
+      if (!broken_.empty() && failure.message().ends_with(broken_))
+        return std::make_exception_ptr(Error(failure.code(), failure.message()));
       throw;
     }
   } catch (...) {

@@ -203,7 +203,8 @@ class LocalGroup final : public RefCounted {
   static std::exception_ptr LeftError(int process) {
     return std::make_exception_ptr(
         Error(ErrorCode::kCancelled,
-              StrCat("process ", process, " has left: it has destroyed its communicator")));
+              StrCat("process ", process, " has left: it has destroyed its communicator; each ",
+                     "process calls Run as often as the others")));
   }
   void Deliver(int from, const CommunicationPtr& send, int to, const CommunicationPtr& receive);
   static void Meet(const std::vector<std::pair<int, CommunicationPtr>>& members,

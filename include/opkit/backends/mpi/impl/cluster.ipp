@@ -2,12 +2,36 @@
 #ifndef OPKIT_BACKENDS_MPI_IMPL_CLUSTER_IPP_
 #define OPKIT_BACKENDS_MPI_IMPL_CLUSTER_IPP_
 
+#include <cstdlib>
 #include <exception>
+#include <string>
 
 #include "opkit/backends/mpi/cluster.hpp"
 #include "opkit/base/error.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
+namespace detail {
+
+// Throws if mpirun started several processes, but each is alone for this MPI. The variables are
+// those of Open MPI's mpirun and of MPICH's.
+inline void CheckLauncher() {
+  int processes = 0;
+  CheckMpi(MPI_Comm_size(MPI_COMM_WORLD, &processes), "MPI_Comm_size");
+  if (processes != 1) return;
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    const char* const started = std::getenv(variable);
+    if (!started || std::atoi(started) <= 1) continue;
+    char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    MPI_Get_library_version(version, &length);
+    const std::string_view text(version, static_cast<size_t>(length));
+    Throw(ErrorCode::kFailedPrecondition, "mpirun started ", started,
+          " processes, but each of them is alone: the program was built with another MPI (",
+          text.substr(0, text.find_first_of(",\n")), "); start it by the mpirun of that MPI");
+  }
+}
+
+}  // namespace detail
 
 OPKIT_INLINE MpiCluster::MpiCluster(const MpiOptions& options)
     : exceptions_(std::uncaught_exceptions()) {
@@ -31,6 +55,12 @@ OPKIT_INLINE MpiCluster::MpiCluster(const MpiOptions& options)
           ", but an MpiCluster needs MPI_THREAD_MULTIPLE (", StrCat(MPI_THREAD_MULTIPLE, "): "),
           initialized_ ? "this MPI was built without it"
                        : "call MPI_Init_thread with it, or let MpiCluster initialise MPI");
+  }
+  try {
+    detail::CheckLauncher();
+  } catch (...) {
+    if (initialized_) MPI_Finalize();
+    throw;
   }
   progress_ = detail::MakeIntrusive<detail::MpiProgress>(
       options.processes, options.deadline.is_forever() ? INT64_MAX / 2 : options.deadline.ns());

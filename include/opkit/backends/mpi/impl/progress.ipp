@@ -299,7 +299,9 @@ OPKIT_INLINE void MpiProgress::LookForProcesses(int64_t progressed_ns) {
   }
   for (const auto& [process, since_ns] : left_)
     if (MonotonicNs() - (std::max)(since_ns, progressed_ns) > deadline_ns_ && !active_.empty())
-      return BreakAll(StrCat("process ", process, " has left: it has destroyed its MpiCluster"));
+      return BreakAll(StrCat("process ", process,
+                             " has left: it has destroyed its MpiCluster; each ",
+                             "process calls Run as often as the others"));
 }
 
 OPKIT_INLINE void MpiProgress::Close(const std::string& failure) noexcept {

@@ -42,7 +42,7 @@ OPKIT_INLINE FileLock::FileLock(const std::string& path, double wait_s)
       const std::string why = !is_held ? std::string(std::strerror(errno))
                               : wait_s > 0
                                   ? StrCat("another process has held the lock for ", wait_s, " s")
-                                  : "another process holds the lock";
+                                  : "another program holds the lock";
       close(file_);
       FailFile("lock", path, why.c_str());
     }
