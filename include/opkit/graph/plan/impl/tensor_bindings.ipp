@@ -6,6 +6,7 @@
 #include "opkit/base/indexed_vector.hpp"
 #include "opkit/graph/graph_inference.hpp"
 #include "opkit/graph/graph_subgraph.hpp"
+#include "opkit/graph/plan/process_link.hpp"
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
