@@ -108,6 +108,9 @@ TEST_CASE("the bubble of a pipeline is (s-1) / (m+s-1)") {
   const std::vector<StageCost> stages = Stages(4, {.forward = 1, .backward = 2}, 1000);
   CHECK(SimulateTraining(stages, {}, Uniform(kLink)).seconds ==
         doctest::Approx(24 + 6 * (kLink.latency + 1000 * kLink.seconds_per_byte)));
+  // Inference has no gradients to send back.
+  CHECK(SimulateTraining(stages, {.is_inference = true}, Uniform(kLink)).seconds ==
+        doctest::Approx(8 + 3 * (kLink.latency + 1000 * kLink.seconds_per_byte)));
 }
 
 TEST_CASE("replicas sum their gradients in buckets, behind the backward pass or after it") {

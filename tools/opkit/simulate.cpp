@@ -138,13 +138,12 @@ void Simulate(SimulateCommand& command) {
       if (all && static_cast<int>(cut.size()) < stages) continue;
       const int replicas = ranks / stages;
       for (const int batches : command.micro_batches) {
-        // Without gradients, replicas do not meet.
-        const SimulatedStep step =
-            SimulateTraining(cut,
-                             {.replicas = command.backward > 0 ? replicas : 1,
-                              .micro_batches = batches,
-                              .bucket_bytes = command.bucket_bytes},
-                             topology);
+        const SimulatedStep step = SimulateTraining(cut,
+                                                    {.replicas = replicas,
+                                                     .micro_batches = batches,
+                                                     .bucket_bytes = command.bucket_bytes,
+                                                     .is_inference = command.backward == 0},
+                                                    topology);
         const double work = replicas * batches * (1 + command.backward) * costs.forward();
         const double faster = step.seconds > 0 ? work / step.seconds : 0;
         table.Add({StrCat(ranks), StrCat(replicas), StrCat(cut.size()), StrCat(batches),

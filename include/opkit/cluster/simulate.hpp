@@ -58,7 +58,8 @@ struct TrainingLayout {
   int micro_batches = 1;
   // An AllReduce begins when this many bytes of gradients are there, or the stage's last ones.
   int64_t bucket_bytes = 4 << 20;
-  bool overlaps = true;  // false: AllReduces begin after the whole backward pass
+  bool overlaps = true;       // false: AllReduces begin after the whole backward pass
+  bool is_inference = false;  // true: without backward passes, gradients and their messages
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::kFastest;
 };
 

@@ -369,7 +369,7 @@ OPKIT_INLINE SimulatedStep SimulateTraining(const std::vector<StageCost>& stages
                         task);
     }
   }
-  for (size_t batch = 0; batch < batches; ++batch) {
+  for (size_t batch = 0; batch < batches && !layout.is_inference; ++batch) {
     const bool is_last = batch + 1 == batches;
     int arrived = -1;
     for (size_t stage = n; stage-- > 0;) {
