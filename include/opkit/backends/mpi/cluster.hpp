@@ -18,7 +18,8 @@ struct MpiOptions {
 
 // Every process makes one at the start of main, and destroys it at the end. Initialises MPI with
 // MPI_THREAD_MULTIPLE unless the program has, and then also finalises it. One thread of the program
-// works on pending communications; it sleeps while there are none.
+// works on pending communications; it sleeps while there are none (on several machines, it wakes
+// ten times a second or more).
 //
 //   int main() {
 //     MpiCluster cluster;

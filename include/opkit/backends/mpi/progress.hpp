@@ -82,8 +82,10 @@ struct MpiWork {
   void BeginAllReduce(MPI_Comm comm, const std::vector<int>& group);
 };
 
-// Thread-safe. Sleeps while there is no work. While there is work the thread tests it without a
-// pause for about the time that it should take, and later at most once in a millisecond.
+// Thread-safe. While there is work the thread tests it without a pause for about the time that it
+// should take, and later at most once in a millisecond. Without work it sleeps. In a job of several
+// machines it then still calls MPI, ever more rarely and at last ten times a second: over TCP, Open
+// MPI may end a Send before it has sent the message that ends the Recv.
 class MpiProgress final : public RefCounted {
  public:
   // `control` carries the messages about failures; the call duplicates it, and waits for the other
@@ -97,6 +99,10 @@ class MpiProgress final : public RefCounted {
   const MpiReductions& reductions() const { return reductions_; }
   // True if this machine has more processes of the job than cores.
   bool shares_cores() const { return shares_cores_; }
+  // True if all processes of the job are on this machine.
+  bool is_one_machine() const { return is_one_machine_; }
+  // False while the thread has no work.
+  bool is_busy() const { return is_busy_.load(std::memory_order_relaxed); }
 
   // Takes work that has begun. Ends it on the thread.
   void Add(MpiWork work);
@@ -136,6 +142,8 @@ class MpiProgress final : public RefCounted {
   void ReadControl();
   void LookForProcesses(int64_t progressed_ns);
   void Pause(int64_t now, int64_t progressed_ns);
+  // Waits for work. Returns false if there is none and MPI must be called.
+  bool AwaitWork(std::unique_lock<std::mutex>& lock, int64_t progressed_ns);
   void Tell(std::string text) noexcept;
   void Break(const std::string& path, const std::string& reason) noexcept;
   void BreakAll(const std::string& reason) noexcept;
@@ -146,7 +154,8 @@ class MpiProgress final : public RefCounted {
   int64_t max_tag_ = 32767;
   const MpiReductions reductions_;
   std::vector<int64_t> pids_;  // of the processes on this machine; 0 for others
-  bool shares_cores_ = false;
+  bool shares_cores_ = false, is_one_machine_ = true;
+  std::atomic<bool> is_busy_ = false;
   std::atomic<bool> is_open_ = true;
 
   std::mutex mutex_;  // guards the members up to the next empty line

@@ -52,6 +52,7 @@ OPKIT_INLINE MpiProgress::MpiProgress(MPI_Comm control, int64_t deadline_ns)
   for (const Place& place : places)
     pids_.push_back(std::memcmp(place.name, mine.name, sizeof mine.name) == 0 ? place.pid : 0);
   const int64_t here = processes_ - std::count(pids_.begin(), pids_.end(), 0);
+  is_one_machine_ = here == processes_;
   shares_cores_ = here > static_cast<int64_t>(std::thread::hardware_concurrency());
   thread_ = std::thread([this] { Run(); });
 }
@@ -65,6 +66,7 @@ OPKIT_INLINE void MpiProgress::Add(MpiWork work) {
                    std::make_exception_ptr(Error(ErrorCode::kCancelled, "MPI has ended")));
   }
   added_.push_back(std::move(work));
+  is_busy_.store(true, std::memory_order_relaxed);
   lock.unlock();
   changed_.notify_one();
 }
@@ -151,13 +153,12 @@ OPKIT_INLINE void MpiProgress::Break(const std::string& path, const std::string&
 OPKIT_INLINE void MpiProgress::Run() noexcept {
   int64_t progressed_ns = MonotonicNs();
   while (true) {
-    bool is_closing;
+    bool is_closing, is_idle = false;
     {
       std::unique_lock lock(mutex_);
       if (active_.empty() && added_.empty() && told_.empty() && !is_woken_ && !is_closing_) {
-        changed_.wait(
-            lock, [this] { return !added_.empty() || !told_.empty() || is_woken_ || is_closing_; });
-        progressed_ns = looked_ns_ = MonotonicNs();
+        is_idle = !AwaitWork(lock, progressed_ns);
+        if (!is_idle) progressed_ns = looked_ns_ = MonotonicNs();
       }
       if (!added_.empty()) progressed_ns = MonotonicNs();
       for (MpiWork& work : added_) active_.push_back(std::move(work));
@@ -178,9 +179,24 @@ OPKIT_INLINE void MpiProgress::Run() noexcept {
     }
     if (progressed)
       progressed_ns = now;
-    else
+    else if (!is_idle)
       Pause(now, progressed_ns);
   }
+}
+OPKIT_INLINE bool MpiProgress::AwaitWork(std::unique_lock<std::mutex>& lock,
+                                         int64_t progressed_ns) {
+  is_busy_.store(false, std::memory_order_relaxed);
+  const auto has_work = [this] {
+    return !added_.empty() || !told_.empty() || is_woken_ || is_closing_;
+  };
+  if (is_one_machine_) {
+    changed_.wait(lock, has_work);
+    return true;
+  }
+  // A tenth of the time since the last work.
+  const int64_t pause_ns =
+      std::clamp<int64_t>((MonotonicNs() - progressed_ns) / 10, 100'000, 100'000'000);
+  return changed_.wait_for(lock, std::chrono::nanoseconds(pause_ns), has_work);
 }
 
 OPKIT_INLINE bool MpiProgress::TestAll() {
