@@ -2,6 +2,7 @@
 #include "ranks.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -90,13 +91,23 @@ std::string DescribeRanks(const Graph& graph, const std::vector<Graph::Input>& s
                 StrCat("\n", nodes.Format(true, stdout)));
 }
 
-RanksRun RunOnRanks(const Graph& graph, const std::vector<NamedTensor>& inputs,
-                    const ModelOptions& options, int ranks, int repeat, bool profile) {
+void RunOnRanks(const Graph& graph, const std::vector<NamedTensor>& inputs,
+                const ModelOptions& options, int ranks, int repeat, bool profile,
+                FunctionRef<void(const RanksRun&)> write) {
   const std::vector<Graph::Input> shapes = ShapesOf(graph, inputs);
   const PipelineCut cut = CutModel(WithShapes(graph, shapes), {}, ranks);
   std::mutex mutex;
   RanksRun all;
   std::map<std::string, Tensor> found;
+  bool is_written = false;
+  const auto finish = [&] {
+    Profiler::Stop();
+    for (const std::string& output : graph.outputs())
+      if (const auto made = found.find(output); made != found.end())
+        all.outputs.Add(output, made->second);
+    write(all);
+    is_written = true;
+  };
   OnRanks(ranks, [&](const CommunicatorPtr& communicator) {
     if (communicator->process() == 0) PrintWarnings(cut);
     PlanOptions plan = PlanOptionsOf(options);
@@ -126,7 +137,7 @@ RanksRun RunOnRanks(const Graph& graph, const std::vector<NamedTensor>& inputs,
       } catch (const Error&) {  // on all ranks, if records of one have found no room
       }
     }
-    const std::lock_guard lock(mutex);
+    std::unique_lock lock(mutex);
     if (communicator->process() == 0) {
       all.profiles = std::move(profiles);
       all.run = std::move(run);
@@ -137,12 +148,16 @@ RanksRun RunOnRanks(const Graph& graph, const std::vector<NamedTensor>& inputs,
       if (std::max(maker, 0) == communicator->process()) found.emplace(name, tensor);
     }
     if (communicator->process() == ranks - 1) all.times = times;
+    lock.unlock();
+    for (int rank = ranks - 1; rank >= 0 && communicator->backend() != "local"; --rank) {
+      if (rank == communicator->process()) {
+        finish();
+        std::fflush(stdout);
+      }
+      if (rank > 0) communicator->Exchange("has written");
+    }
   });
-  Profiler::Stop();
-  for (const std::string& output : graph.outputs())
-    if (const auto made = found.find(output); made != found.end())
-      all.outputs.Add(output, made->second);
-  return all;
+  if (!is_written) finish();
 }
 
 }  // namespace cli

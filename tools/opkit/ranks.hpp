@@ -24,11 +24,14 @@ struct RanksRun {
   opkit::ClusterRun run;
 };
 
-// Runs the stages of a pipeline `repeat` times, each on a rank of its own. Ranks are threads. In a
-// job of mpirun, which must have as many processes, each process is a rank, and returns the outputs
-// that it makes, and times only if it has the last stage.
-RanksRun RunOnRanks(const opkit::Graph& graph, const std::vector<opkit::NamedTensor>& inputs,
-                    const ModelOptions& options, int ranks, int repeat, bool profile);
+// Runs the stages of a pipeline `repeat` times, each on a rank of its own, and passes the result to
+// `write`. Ranks are threads, which have one result. In a job of mpirun, which must have as many
+// processes, each process is a rank, and its result has the outputs that it makes, and times only
+// if it has the last stage. They then call `write` one after the other, rank 0 at the end, so that
+// their lines do not mix.
+void RunOnRanks(const opkit::Graph& graph, const std::vector<opkit::NamedTensor>& inputs,
+                const ModelOptions& options, int ranks, int repeat, bool profile,
+                opkit::FunctionRef<void(const RanksRun&)> write);
 
 }  // namespace cli
 

@@ -262,23 +262,27 @@ void PrintTimes(const Times& times, const std::string& where) {
                Fixed(times.Percentile(100), 3).c_str());
 }
 
+// Writes the results of a run on several ranks, or of one of them.
+void WriteRun(const RunCommand& command, const RanksRun& run) {
+  WriteProfile(command, run);
+  WriteOutputs(run.outputs, command.output_dir.value_or(""));
+  if (command.critical_path && !run.profiles.empty()) {
+    if (run.run.processes.empty())
+      throw Failure(ExitCode::kRunFailed, "the profile has no complete run of all ranks");
+    WriteFile("-", "\n" + ToString(run.run));
+  }
+  if (run.times.size() > 1)
+    PrintTimes(run.times, Counted(static_cast<size_t>(command.ranks), "rank"));
+}
+
 void RunModel(RunCommand& command) {
   OnnxModel model = LoadModel(command.model);
   const auto inputs = MakeInputs(model.graph, command.model, command.random);
   if (command.ranks > 0) {
     if (command.output_dir) MakeFolder(*command.output_dir);  // fails before the run
     const bool profile = command.profile || command.report || command.critical_path;
-    const RanksRun run =
-        RunOnRanks(model.graph, inputs, command.model, command.ranks, command.repeat, profile);
-    WriteProfile(command, run);
-    WriteOutputs(run.outputs, command.output_dir.value_or(""));
-    if (command.critical_path && !run.profiles.empty()) {
-      if (run.run.processes.empty())
-        throw Failure(ExitCode::kRunFailed, "the profile has no complete run of all ranks");
-      WriteFile("-", "\n" + ToString(run.run));
-    }
-    if (run.times.size() > 1)
-      PrintTimes(run.times, Counted(static_cast<size_t>(command.ranks), "rank"));
+    RunOnRanks(model.graph, inputs, command.model, command.ranks, command.repeat, profile,
+               [&](const RanksRun& run) { WriteRun(command, run); });
     return;
   }
   command.model.release_constants = true;

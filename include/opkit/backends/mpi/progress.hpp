@@ -155,6 +155,7 @@ class MpiProgress final : public RefCounted {
   const MpiReductions reductions_;
   std::vector<int64_t> pids_;  // of the processes on this machine; 0 for others
   bool shares_cores_ = false, is_one_machine_ = true;
+  // Relaxed: a hint, which decides only whether a run tests its communication briefly itself.
   std::atomic<bool> is_busy_ = false;
   std::atomic<bool> is_open_ = true;
 
