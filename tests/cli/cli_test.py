@@ -1106,8 +1106,9 @@ class Inspect(Cli):
                          r"  .*Conv.*x float32\[1, 1, 1, 1\]")
         self.assertTrue((self.folder / "graph.dot").read_text().startswith("digraph"))
         self.refuses(BAD_INPUT, ["inspect", path, "--svg", "memory.svg"], "no memory plan to draw")
-        self.refuses(BAD_INPUT, ["run", path, "--random"],
-                     "without them every open extent is 1")
+        for options in [], ["--pipeline", "2"]:
+            self.refuses(BAD_INPUT, ["run", path, "--random", *options],
+                         "without them every open extent is 1")
         self.assertIn("arena", self.opkit("inspect", path, "--shape", "x=1x1x8x8"))
 
 

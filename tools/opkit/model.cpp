@@ -631,6 +631,16 @@ PlanOptions PlanOptionsOf(const ModelOptions& options) {
   return plan;
 }
 
+void ThrowRefused(const Error& error, const Graph& graph, const std::vector<Graph::Input>& inputs) {
+  if (!AreInputsWrong(graph, inputs))
+    throw Failure(CodeOf(error, ExitCode::kBadModel), Describe(error));
+  std::string shapes;
+  for (const Graph::Input& input : inputs)
+    shapes += StrCat(shapes.empty() ? "" : ", ", input.name, " ", ToString(input.info));
+  throw Failure(CodeOf(error, ExitCode::kBadInput), Describe(error) + "; with the inputs " + shapes,
+                "give shapes with --shape or --input; without them every open extent is 1");
+}
+
 Plan MakePlan(const Graph& graph, const std::vector<Graph::Input>& inputs,
               const ModelOptions& options) {
   try {
@@ -642,14 +652,7 @@ Plan MakePlan(const Graph& graph, const std::vector<Graph::Input>& inputs,
     if (!options.backends.empty() && plan.has_shapes()) CheckBackends(plan, options);
     return plan;
   } catch (const Error& error) {
-    if (!AreInputsWrong(graph, inputs))
-      throw Failure(CodeOf(error, ExitCode::kBadModel), Describe(error));
-    std::string shapes;
-    for (const Graph::Input& input : inputs)
-      shapes += StrCat(shapes.empty() ? "" : ", ", input.name, " ", ToString(input.info));
-    throw Failure(CodeOf(error, ExitCode::kBadInput),
-                  Describe(error) + "; with the inputs " + shapes,
-                  "give shapes with --shape or --input; without them every open extent is 1");
+    ThrowRefused(error, graph, inputs);
   }
 }
 

@@ -80,6 +80,9 @@ std::vector<opkit::Graph::Input> ShapesOf(const opkit::Graph& graph,
 opkit::Graph WithShapes(const opkit::Graph& graph, const std::vector<opkit::Graph::Input>& inputs);
 // Returns the options of the plan of a model.
 opkit::PlanOptions PlanOptionsOf(const ModelOptions& options);
+// Throws the Failure for a graph that was refused with inputs of these shapes.
+[[noreturn]] void ThrowRefused(const opkit::Error& error, const opkit::Graph& graph,
+                               const std::vector<opkit::Graph::Input>& inputs);
 // Returns the plan for inputs of these shapes with all nodes on the given backends, which are
 // checked only if all shapes are known.
 opkit::Plan MakePlan(const opkit::Graph& graph, const std::vector<opkit::Graph::Input>& inputs,

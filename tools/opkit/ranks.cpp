@@ -24,8 +24,11 @@ using namespace opkit;
 namespace {
 
 PipelineCut CutModel(const Graph& graph, const std::vector<Graph::Input>& shapes, int ranks) {
-  return FailWith(ExitCode::kBadModel, "",
-                  [&] { return Pipeline(graph, ranks, {.inputs = shapes}); });
+  try {
+    return Pipeline(WithShapes(graph, shapes), ranks);
+  } catch (const Error& error) {
+    ThrowRefused(error, graph, shapes);
+  }
 }
 // Calls `run` for each rank of this program: for the one of this process in a job of mpirun, else
 // for all, which are then threads. The only place that makes communicators.
@@ -56,8 +59,7 @@ std::string Us(double ns) { return Fixed(ns * 1e-3, 1); }
 }  // namespace
 
 std::string DescribeRanks(const Graph& graph, const std::vector<Graph::Input>& shapes, int ranks) {
-  const Graph shaped = WithShapes(graph, shapes);
-  const PipelineCut cut = CutModel(shaped, {}, ranks);
+  const PipelineCut cut = CutModel(graph, shapes, ranks);
   PrintWarnings(cut);
   const ProcessParts parts =
       FailWith(ExitCode::kBadModel, "", [&] { return ProcessParts(cut.graph, ranks); });
@@ -95,7 +97,7 @@ void RunOnRanks(const Graph& graph, const std::vector<NamedTensor>& inputs,
                 const ModelOptions& options, int ranks, int repeat, bool profile,
                 FunctionRef<void(const RanksRun&)> write) {
   const std::vector<Graph::Input> shapes = ShapesOf(graph, inputs);
-  const PipelineCut cut = CutModel(WithShapes(graph, shapes), {}, ranks);
+  const PipelineCut cut = CutModel(graph, shapes, ranks);
   std::mutex mutex;
   RanksRun all;
   std::map<std::string, Tensor> found;
