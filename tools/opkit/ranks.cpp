@@ -87,10 +87,10 @@ std::string DescribeRanks(const Graph& graph, const std::vector<Graph::Input>& s
     nodes.Add({def.process() < 0 ? "all" : StrCat(def.process()), def.type(),
                Printable(text.substr(std::min(text.size(), def.type().size() + 1)))});
   }
-  return StrCat("\n", Bold("ranks", stdout), "\n", stages.Format(true, stdout), "\n",
-                Bold("values that cross in a run", stdout), "\n", crossing.Format(true, stdout),
-                "together ", KiB(bytes), " KiB\n\n", Bold("nodes of the ranks", stdout),
-                StrCat("\n", nodes.Format(true, stdout)));
+  return StrCat("\n", Bold("ranks, with times by the cost functions of operators", stdout), "\n",
+                stages.Format(true, stdout), "\n", Bold("values that cross in a run", stdout), "\n",
+                crossing.Format(true, stdout), "together ", KiB(bytes), " KiB\n\n",
+                Bold("nodes of the ranks", stdout), StrCat("\n", nodes.Format(true, stdout)));
 }
 
 void RunOnRanks(const Graph& graph, const std::vector<NamedTensor>& inputs,
