@@ -218,6 +218,8 @@ ENTRIES = [
      "the same communication after it", counters("DataParallelStep", "on_ms", "off_ms", "ms")),
     ("all_reduce", "a run of an AllReduce of 64 KB on two processes of a machine", "MPI_Allreduce by hand",
      pair("AllReduce/2/65536", "MpiAllreduce/2/65536")),
+    ("namespaces", "a data-parallel step on 2 processes, 100 Mbit/s between them, as the simulator predicts it",
+     "the measured step", cell(0, ("step", "data parallel, 2 replicas"), "SimulateStep", "measured", "ratio")),
     ("one_process", "a run of an empty graph on one process of a cluster", "the same without a cluster",
      pair("Run", "RunWithout")),
     ("cuda_operators", "an operator on a CUDA device, median of the rows",

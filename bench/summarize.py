@@ -6,7 +6,7 @@ Usage: summarize.py RESULT.json...
 
 The JSON comes from bench/record.py (a Google Benchmark program), tools/dev/gpu.py, bench/models/models.py,
 bench/models/half.py, bench/models/operators.py, bench/tuning/tuning.py, bench/hosts/hosts.py,
-bench/compile_time/compile_time.py or bench/cluster/all_reduce.py. Figures
+bench/compile_time/compile_time.py, bench/cluster/all_reduce.py or bench/cluster/namespaces.py. Figures
 are medians. A spread is the coefficient of variation of the repetitions, or the least and the largest. A ratio is ours
 divided by the peer's: below 1 is faster or smaller. Quoted figures were published for peers that no package registry
 has, on another machine (2-core 2.5 GHz Cascade Lake class).
@@ -449,6 +449,19 @@ def hosts_tables(report):
         yield f"Failed: {failure}"
 
 
+def namespaces_tables(report):
+    lines = []
+    for network in report["networks"]:
+        for row in network["rows"]:
+            measured = row["measured_ms"]
+            lines.append([row["step"], f"{network['megabits']} Mbit/s", f"{network['latency_us']:.0f} us",
+                          f"{1e3 * network['gigabytes_per_s']:.1f} MB/s", duration(row["by_graph_ms"] * 1e6),
+                          duration(measured * 1e6), share(row["variation"]), ratio(row["by_graph_ms"], measured),
+                          duration(row["by_layers_ms"] * 1e6), ratio(row["by_layers_ms"], measured)])
+    yield table(["step<", "limit", "latency", "rate", "SimulateStep", "measured", "spread", "ratio", "SimulateTraining",
+                 "ratio"], lines)
+
+
 def compile_time_tables(report):
     lines = []
     for name, modes in report["rows"].items():
@@ -490,6 +503,8 @@ def page(name, report):
         parts += checks_tables(report)
     elif name == "compile_time":
         parts += compile_time_tables(report)
+    elif name == "namespaces":
+        parts += namespaces_tables(report)
     else:
         rows, errors = parse(report)
         if name == "task_graph":

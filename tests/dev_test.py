@@ -55,7 +55,7 @@ class Mistakes(unittest.TestCase):
     def test_benchmarks(self):
         self.says(["bench", "dynamik"], "no benchmark's name contains 'dynamik'; did you mean "
                   "'dynamic'? (cluster/one_process ", "graph/executor",
-                  "models models_eigen half operators tuning compile_time all_reduce)")
+                  "models models_eigen half operators tuning compile_time all_reduce namespaces)")
         self.says(["bench", "a", "b"], "bench takes one filter, not 'a b'")
         self.says(["bench", "--without-onednn", "dynamik"], "no benchmark's name contains 'dynamik'")
 

@@ -336,6 +336,13 @@ class Summarize(unittest.TestCase):
         self.assertIn("PyTorch is not measured: it is not installed.", lines)
         self.assertIn("Failed: in_host.py jax", lines)
 
+    def test_predicted_steps_stand_beside_measured_ones(self):
+        row = {"step": "2 stages", "measured_ms": 200.0, "variation": 0.02, "by_graph_ms": 190.0, "by_layers_ms": 180.0}
+        lines = self.page("namespaces", networks=[{"processes": 2, "megabits": 100, "latency_us": 31.8,
+                                                   "gigabytes_per_s": 0.0114, "rows": [row]}])
+        self.assertIn(["2 stages", "100 Mbit/s", "32 us", "11.4 MB/s", "190 ms", "200 ms", "2%", "0.95", "180 ms",
+                       "0.90"], lines)
+
     def test_draws_the_task_graph(self):
         lines = self.page("task_graph", benchmarks=[
             *self.row("Ours/chain/1000/1", 2000, node=2e-9, label="walk"),

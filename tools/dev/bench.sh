@@ -7,7 +7,7 @@ bench_names() {
     source=${source#bench/}
     echo "${source%_bench.cpp}"
   done
-  printf '%s\n' hosts models models_eigen half operators tuning compile_time all_reduce
+  printf '%s\n' hosts models models_eigen half operators tuning compile_time all_reduce namespaces
 }
 
 # record_bench NAME RESULT.json: runs a benchmark. Models that fail set bench_failed and have no figures.
@@ -59,6 +59,11 @@ record_bench() {
       OPKIT_DATA_DIR=$data_dir python3 bench/record.py build/release/bench/cluster/pipeline_bench "$2"
       ;;
     all_reduce) python3 bench/cluster/all_reduce.py build/release/bench/cluster/all_reduce "$2" ;;
+    namespaces)
+      fetch onnx
+      OPKIT_DATA_DIR=$data_dir python3 bench/cluster/namespaces.py build/release/bench/cluster/namespaces "$2" ||
+        bench_failed=$1
+      ;;
     *) OPKIT_MEMORY_PLAN_SVG=bench/results/memory_plan.svg \
       python3 bench/record.py "build/release/bench/$1_bench" "$2" ;;
   esac
@@ -82,7 +87,7 @@ make_package() {
     die "could not build the Python package"
 }
 
-uses_onednn() { [[ " $* " == *" models"* || " $* " == *" half "* || " $* " == *" operators "* || " $* " == *" tuning "* || " $* " == *" kernels/"* || " $* " == *" cluster/pipeline "* ]]; }  # BENCHMARK...
+uses_onednn() { [[ " $* " == *" models"* || " $* " == *" half "* || " $* " == *" operators "* || " $* " == *" tuning "* || " $* " == *" kernels/"* || " $* " == *" cluster/pipeline "* || " $* " == *" namespaces "* ]]; }  # BENCHMARK...
 
 bench_command() {
   local rest filter all names=() targets=() name result
@@ -113,6 +118,11 @@ bench_command() {
       compile_time) want_compile_time_peers ;;
       all_reduce)
         targets+=(all_reduce)
+        want_mpi
+        ;;
+      namespaces)
+        want_wheels onnx "${models[@]}"
+        targets+=(namespaces)
         want_mpi
         ;;
       *) targets+=("${name#*/}_bench") ;;
