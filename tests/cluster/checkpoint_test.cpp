@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "opkit/base/cache/file_lock.hpp"
 #include "opkit/base/strings.hpp"
@@ -251,6 +253,75 @@ TEST_CASE("files of the user stay in the folder") {
   CHECK(Contains(ErrorOf([&] { Save(folder.path(), 2, 1); }).message(),
                  "it is no checkpoint of this toolkit"));
   CHECK(ReadFile(folder / "checkpoint") == "model_checkpoint_path: \"model\"\n");
+}
+
+TEST_CASE("a checkpoint is read while another job saves") {
+  const Watchdog watchdog;
+  const TemporaryFolder folder;
+  const std::string versions[] = {folder / "one", folder / "two"}, read = folder / "read";
+  Save(versions[0], 2, 1);
+  Save(versions[1], 2, 2);
+  std::set<std::string> files[2];
+  for (size_t i = 0; i < 2; ++i)
+    for (const std::string& file : FilesOf(versions[i]))
+      if (file.starts_with("checkpoint.") && file != "checkpoint.lock") files[i].insert(file);
+  std::filesystem::create_directory(read);
+  const auto put = [&](size_t version, const std::string& file, const std::string& as) {
+    std::filesystem::create_hard_link(StrCat(versions[version], "/", file), StrCat(read, "/", as));
+  };
+  // Does what SaveCheckpoint does, in the time of some calls of the system.
+  const auto save = [&](size_t version) {
+    for (const std::string& file : files[version]) put(version, file, file);
+    put(version, "checkpoint", "checkpoint.new");
+    std::filesystem::rename(read + "/checkpoint.new", read + "/checkpoint");
+    for (const std::string& file : files[1 - version])
+      std::filesystem::remove(StrCat(read, "/", file));
+  };
+  save(0);
+  constexpr int kLoads = 1000;
+  std::atomic<int> loads = 0, saves = 0;
+  std::thread saver([&] {
+    for (int i = 0; i < kLoads; ++i) {
+      while (loads <= i) std::this_thread::yield();
+      save(static_cast<size_t>(i + 1) % 2);
+      ++saves;
+    }
+  });
+  for (int i = 0; i < kLoads; ++i) {
+    ++loads;  // begins the one save during this load
+    std::string error;
+    int64_t v = 0;
+    try {
+      v = LoadCheckpoint(read, 0, 2)[0].tensor.data<int64_t>()[0];
+    } catch (const Error& failed) {
+      error = failed.message();
+    }
+    CHECK(error == "");
+    CHECK((v == 1 || v == 2));
+    while (saves <= i) std::this_thread::yield();
+  }
+  saver.join();
+}
+
+TEST_CASE("tensors without elements are saved, whatever their other extents are") {
+  const Watchdog watchdog;
+  const TemporaryFolder folder;
+  const Shape shapes[] = {{0, int64_t{1} << 58}, {int64_t{1} << 62, 0}, {0, 3}};
+  for (const bool is_sharded : {false, true}) {
+    LocalCluster(2).Run([&](const CommunicatorPtr& communicator) {
+      std::vector<CheckpointTensor> tensors;
+      for (const Shape& shape : shapes)
+        if (!is_sharded || shape[0] == 0)
+          tensors.push_back({StrCat(shape), Tensor(shape, DType::kFloat64), is_sharded});
+      tensors.push_back({"v", Tensor::Scalar(7.F)});
+      SaveCheckpoint(*communicator, folder.path(), tensors);
+    });
+    const auto loaded = LoadCheckpoint(folder.path(), 0, 1);
+    CHECK(loaded.size() == (is_sharded ? 3 : 4));
+    for (const CheckpointTensor& each : loaded)
+      if (each.name != "v") CHECK(StrCat(each.tensor.shape()) == each.name);
+    CHECK(loaded.back().tensor.ToVector<float>() == std::vector<float>{7.F});
+  }
 }
 
 TEST_CASE("a job does not save while another one saves in the folder") {

@@ -38,10 +38,11 @@ struct CheckpointTensor {
 void SaveCheckpoint(Communicator& communicator, const std::string& folder,
                     const std::vector<CheckpointTensor>& tensors);
 
-// Returns the tensors of one of `processes` processes, in the order in which they were saved. If
-// the number of processes is not that of SaveCheckpoint, each process gets an equal block of the
-// rows of a sharded tensor. Throws kNotFound for a folder without a checkpoint, kIo for a file that
-// is missing, too short or damaged, kInvalidArgument for rows that cannot be divided equally.
+// Returns the tensors of one of `processes` processes, in the order in which they were saved. They
+// are those of one SaveCheckpoint, also if another job saves meanwhile. If the number of processes
+// is not that of SaveCheckpoint, each process gets an equal block of the rows of a sharded tensor.
+// Throws kNotFound for a folder without a checkpoint, kIo for a file that is missing, too short or
+// damaged, kInvalidArgument for rows that cannot be divided equally.
 std::vector<CheckpointTensor> LoadCheckpoint(const std::string& folder, int process, int processes);
 
 // Copies the checkpoint's tensors into the elements of those given, which are on the CPU and dense.

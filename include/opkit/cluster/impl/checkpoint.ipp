@@ -85,7 +85,9 @@ struct SavedTensor {
   std::vector<int64_t> rows;       // of each piece, of a sharded tensor
   std::vector<int64_t> checksums;  // of each piece
 
+  bool is_empty() const { return std::find(shape.begin(), shape.end(), 0) != shape.end(); }
   int64_t row_bytes() const {
+    if (is_empty()) return 0;  // the product of the other extents may be too large for a number
     int64_t count = ItemSize(dtype);
     for (size_t axis = is_sharded ? 1 : 0; axis < shape.size(); ++axis) count *= shape[axis];
     return count;
@@ -221,10 +223,11 @@ inline CheckpointManifest ParseManifest(const std::string& path, std::string_vie
     int64_t rows = 0, elements = 1;
     for (const int64_t extent : tensor.rows)
       expect(extent >= 0 && !__builtin_add_overflow(rows, extent, &rows));
-    // Counts an extent of 0 as 1, so that no product of some extents overflows.
+    // Counts an extent of 0 as 1, as Shape does: so it can be made of these extents.
     for (const int64_t extent : tensor.shape)
       expect(extent >= 0 &&
              !__builtin_mul_overflow(elements, (std::max)(extent, int64_t{1}), &elements));
+    if (tensor.is_empty()) elements = 0;
     expect(!__builtin_add_overflow(all_elements, elements, &all_elements) &&
            all_elements <= (int64_t{1} << 56) && (!tensor.is_sharded || rows == tensor.shape[0]));
   }
@@ -368,6 +371,22 @@ class CheckpointReader {
   std::vector<int64_t> offsets_;  // of the next piece in the file of each process
 };
 
+// Returns the tensors of a process from the files that the manifest names.
+inline std::vector<CheckpointTensor> LoadTensors(const std::string& folder,
+                                                 const CheckpointManifest& manifest, int process,
+                                                 int processes) {
+  for (const SavedTensor& saved : manifest.tensors)
+    if (saved.is_sharded && processes != manifest.processes && saved.shape[0] % processes != 0)
+      Throw(ErrorCode::kInvalidArgument, "the checkpoint '", folder, "' of ", manifest.processes,
+            StrCat(" processes has the sharded tensor '", saved.name, "' with ", saved.shape[0],
+                   " rows, which ", processes, " processes cannot divide equally"));
+  CheckpointReader reader(folder, manifest);
+  std::vector<CheckpointTensor> tensors;
+  for (const SavedTensor& saved : manifest.tensors)
+    tensors.push_back({saved.name, reader.Read(saved, process, processes), saved.is_sharded});
+  return tensors;
+}
+
 }  // namespace detail
 
 OPKIT_INLINE void SaveCheckpoint(Communicator& communicator, const std::string& folder,
@@ -472,20 +491,21 @@ OPKIT_INLINE std::vector<CheckpointTensor> LoadCheckpoint(const std::string& fol
                                                           int processes) {
   if (process < 0 || process >= processes)
     Throw(ErrorCode::kOutOfRange, "there is no process ", process, " of ", processes);
-  const auto manifest = detail::ReadManifest(folder);
-  if (!manifest)
-    Throw(ErrorCode::kNotFound, "the folder '", folder,
-          "' has no checkpoint: SaveCheckpoint has not finished there");
-  for (const detail::SavedTensor& saved : manifest->tensors)
-    if (saved.is_sharded && processes != manifest->processes && saved.shape[0] % processes != 0)
-      Throw(ErrorCode::kInvalidArgument, "the checkpoint '", folder, "' of ", manifest->processes,
-            StrCat(" processes has the sharded tensor '", saved.name, "' with ", saved.shape[0],
-                   " rows, which ", processes, " processes cannot divide equally"));
-  detail::CheckpointReader reader(folder, *manifest);
-  std::vector<CheckpointTensor> tensors;
-  for (const detail::SavedTensor& saved : manifest->tensors)
-    tensors.push_back({saved.name, reader.Read(saved, process, processes), saved.is_sharded});
-  return tensors;
+  constexpr int kTries = 10;
+  for (int tried = 1;; ++tried) {
+    const auto manifest = detail::ReadManifest(folder);
+    if (!manifest)
+      Throw(ErrorCode::kNotFound, "the folder '", folder,
+            "' has no checkpoint: SaveCheckpoint has not finished there");
+    try {
+      return detail::LoadTensors(folder, *manifest, process, processes);
+    } catch (const Error& error) {
+      // A SaveCheckpoint that ended meanwhile has removed the files.
+      if (error.code() != ErrorCode::kIo || tried == kTries) throw;
+      const auto newer = detail::ReadManifest(folder);
+      if (!newer || newer->id == manifest->id) throw;
+    }
+  }
 }
 
 OPKIT_INLINE void RestoreCheckpoint(const std::string& folder, int process, int processes,
