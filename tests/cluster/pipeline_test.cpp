@@ -92,6 +92,12 @@ TEST_CASE("a cut is where little crosses") {
   CHECK(many.warnings.size() == 1);
   CHECK(Contains(many.warnings[0], "5 stages with nodes for 9 processes"));
   CHECK(Contains(many.warnings[0], "Processes 5 to 8 have nothing to do"));
+  // Each process computes what depends on no input.
+  Graph constant;
+  constant.AddConstant("c", Tensor::From<float>({1}, {1}));
+  constant.AddNode(OperatorDef("Neg", {"c"}, {"y"}));
+  constant.AddOutput("y");
+  CHECK(Pipeline(constant, 3).warnings.empty());
 }
 
 TEST_CASE("what cannot cross stays together, and constants are computed everywhere") {

@@ -46,7 +46,7 @@ class PipelineCutter {
     }
     for (int value = 0; value < view_.num_values(); ++value) AddMessages(value, cut.stages);
     const auto used = static_cast<int>(ends.size());
-    if (used < processes_)
+    if (used > 0 && used < processes_)
       cut.warnings.push_back(StrCat(
           "the pipeline has ", used, used == 1 ? " stage" : " stages", " with nodes for ",
           processes_, " processes: more would make the slowest stage no shorter. ",
