@@ -80,8 +80,11 @@ TEST_CASE("Split infers parts of a known extent") {
   CHECK(Inferred("Split", {{Dim::AtMost(7)}}, {}, 2) == "float32[<=4] float32[<=4]");
   CHECK(Inferred("Split", {kNoRank, List({1, 2})}, {}, 2) ==
         "float32[rank unknown] float32[rank unknown]");
-  CHECK(Refused("Split", {{5}}, {}, 2) ==
-        "Split: an axis of extent 5 cannot be cut into 2 equal parts; give it the input 'split'");
+  CHECK(
+      Refused("Split", {{5}}, {}, 2) ==
+      "Split: the axis of 'input0' has the extent 5, no multiple of the 2 equal parts; other parts "
+      "need the input 'split'");
+  CHECK(Contains(Refused("Split", {{1}}, {}, 3), "the extent 1, no multiple of the 3 equal parts"));
   CHECK(Contains(Refused("Split", {{5}}, {{"num_outputs", 4}}, 4), "cannot be cut into 4 parts"));
   CHECK(Refused("Split", {{5}, List({2, 2})}, {}, 2) ==
         "Split: 'split' [2, 2] adds up to 4, but the axis has extent 5");

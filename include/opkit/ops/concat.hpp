@@ -86,11 +86,13 @@ inline std::vector<Dim> SplitExtents(const InferenceContext& c, const Dim& whole
     return std::vector<Dim>(static_cast<size_t>(parts), (whole + (parts - 1)) / parts);
   const int64_t most = whole.value() == 0 ? 0 : (whole.value() - 1) / parts + 1;
   const int64_t last = whole.value() - most * (parts - 1);
-  if (last < 0 || (last != most && !counted))
+  if (last != most && !counted)
+    Throw(ErrorCode::kInvalidArgument, "Split: the axis of '", c.def().inputs()[0],
+          "' has the extent ", ToString(whole), ", no multiple of the ", parts,
+          " equal parts; other parts need the input 'split'");
+  if (last < 0)
     Throw(ErrorCode::kInvalidArgument, "Split: an axis of extent ", ToString(whole),
-          " cannot be cut into ", parts,
-          last < 0 ? " parts, of which all but the last are equal"
-                   : " equal parts; give it the input 'split'");
+          " cannot be cut into ", parts, " parts, of which all but the last are equal");
   for (Dim& extent : extents) extent = most;
   extents.back() = last;
   return extents;
