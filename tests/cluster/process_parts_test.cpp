@@ -460,6 +460,45 @@ TEST_CASE("a message around a collective does not stop an order that saves memor
   });
 }
 
+TEST_CASE("names of the user's nodes do not collide with those that a plan gives") {
+  const Watchdog watchdog(60);
+  const auto run = [](const Graph& graph, float expected) {
+    for (const bool is_in_order : {false, true})
+      LocalCluster(2).Run([&](const CommunicatorPtr& communicator) {
+        PlanOptions options = With(communicator);
+        options.schedule.deterministic = options.memory.reorder_nodes = is_in_order;
+        Executor exec(Compile(graph, options));
+        const auto outputs = exec.Run(InputsOf(exec, {{"x", Tensor::From<float>({2}, {1, 1})}}));
+        if (const Tensor* y = outputs.Find("y")) {
+          const std::vector<float> found = y->ToVector<float>();
+          CHECK(found == std::vector<float>{expected, expected});
+        }
+      });
+  };
+  const auto with = [](const std::string& node, const std::string& first,
+                       const std::string& second) {
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, {2});
+    graph.AddNode(OperatorDef("Neg", {"x"}, {"a"}).Name(node));
+    graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"a"}, {"b"}).Name(first));
+    graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"b"}, {"y"}).Name(second));
+    return graph.AddOutput("y");
+  };
+  run(with("communication 1", "", ""), -4);
+  run(with("communication", "", "communication 2"), -4);
+  run(with("", "sum", "sum"), -4);
+  run(with("sum", "sum", "sum 1"), -4);
+  // A control input names a node as the Recv would be named.
+  Graph crossing;
+  crossing.AddInput("x", DType::kFloat32, {2});
+  crossing.AddNode(OperatorDef("Neg", {"x"}, {"a"}).Process(0));
+  crossing.AddNode(OperatorDef("Neg", {"a"}, {"b"}).Process(1).Name("a from process 0"));
+  crossing.AddNode(OperatorDef("Exp", {"a"}, {"c"}).Process(1).ControlInput("a from process 0"));
+  crossing.AddNode(OperatorDef("Identity", {"b"}, {"y"}).Process(1));
+  crossing.AddOutput("c").AddOutput("y");
+  run(crossing, 1);
+}
+
 TEST_CASE("attributes that no process, channel or dtype has are refused, not cut to fewer bits") {
   const int64_t wrong[] = {int64_t{1} << 32, (int64_t{1} << 32) + 1, int64_t{1} << 62,
                            std::numeric_limits<int64_t>::min(), -1};

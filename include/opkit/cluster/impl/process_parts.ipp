@@ -313,13 +313,20 @@ OPKIT_INLINE Graph ProcessParts::Part(int process, const Communicator* communica
   std::vector<OperatorDef> nodes;
   const bool is_on_device = communicator && communicator->device() != Device{};
   is_in_order |= is_on_device;
+  // The names of the nodes: one that two nodes have cannot be a control input.
+  std::map<std::string, int> names;
+  for (const OperatorDef& def : graph_.nodes()) ++names[def.name()];
+  const auto fresh = [&](const std::string& hint) {
+    std::string name = hint;
+    for (int n = 1; !names.try_emplace(name, 1).second; ++n) name = StrCat(hint, " ", n);
+    return name;
+  };
   std::string last;  // the last node that communicates
   const auto add = [&](OperatorDef def) {
     if (detail::IsCommunication(def)) {
       def.Arg("communicator", communicator ? communicator->number() : -1);
       if (is_on_device) def.Device(communicator->device());
       if (is_in_order) {
-        if (def.name().empty()) def.Name(StrCat("communication ", nodes.size()));
         if (!last.empty()) def.ControlInput(last);
         last = def.name();
       }
@@ -327,7 +334,11 @@ OPKIT_INLINE Graph ProcessParts::Part(int process, const Communicator* communica
     nodes.push_back(std::move(def));
   };
   const auto add_node = [&](int node) {
-    if (detail::Contains(places_[node], process)) add(NodeOf(node, process));
+    std::string name = graph_.node(node).name();
+    if (is_in_order && detail::IsCommunication(graph_.node(node)) &&
+        (name.empty() || names.at(name) > 1))
+      name = fresh(name.empty() ? "communication" : name);
+    if (detail::Contains(places_[node], process)) add(NodeOf(node, process).Name(name));
   };
   for (const int node : order_) {
     // A message may keep its sender busy until it is received. So both nodes of a message have the
@@ -340,8 +351,8 @@ OPKIT_INLINE Graph ProcessParts::Part(int process, const Communicator* communica
       if (!sends && value.to != process) continue;
       const bool is_known = value.info.dtype != DType::kUndefined && value.info.shape.is_known();
       OperatorDef def(sends ? "opkit.cluster.Send" : "opkit.cluster.Recv");
-      def.Name(StrCat(value.value, sends ? " to process " : " from process ",
-                      sends ? value.to : value.from));
+      def.Name(fresh(StrCat(value.value, sends ? " to process " : " from process ",
+                            sends ? value.to : value.from)));
       if (sends)
         def.Input(value.value);
       else
