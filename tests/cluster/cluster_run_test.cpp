@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 
 #include "local_runs.hpp"
 #include "opkit/cluster/local.hpp"
 #include "opkit/graph.hpp"
+#include "support/check_fails.hpp"
 #include "support/error_of.hpp"
 #include "support/text.hpp"
 #include "support/watchdog.hpp"
@@ -275,6 +277,75 @@ TEST_CASE("the last run on all processes is gathered with the nodes that meet") 
     CHECK(wait.late >= 0);
     CHECK(wait.late <= wait.ns);
   }
+}
+
+// A node on each process. No process waits for the other one.
+Graph TwoNodes() {
+  Graph graph;
+  graph.AddInput("x", DType::kFloat32, {1});
+  graph.AddNode(OperatorDef("Neg", {"x"}, {"a"}).Process(0));
+  graph.AddNode(OperatorDef("Neg", {"x"}, {"b"}).Process(1));
+  return graph.AddOutput("a").AddOutput("b");
+}
+// Returns when the run of a process began that its profile has as number `number`, from 0.
+int64_t BeginOfRun(const Profile& profile, int64_t number) {
+  for (const ProfileSpan& span : profile.spans)
+    if (span.kind == Invocation::Kind::kRun && !span.adopted && span.message.number == number)
+      return span.begin;
+  return -1;
+}
+
+TEST_CASE("a run that one process refused is not joined with an earlier run of another process") {
+  const Watchdog watchdog;
+  LocalCluster cluster(2);
+  Profiler::Start();
+  std::vector<std::optional<Plan>> plans(2);
+  std::optional<Plan> alone;  // of process 1
+  cluster.Run([&](const CommunicatorPtr& communicator) {
+    AlignClocks(*communicator);
+    Executor exec(Compile(TwoNodes(), With(communicator)));
+    const auto process = static_cast<size_t>(communicator->process());
+    plans[process] = exec.plan();
+    const auto run = [&] { exec.Run(InputsOf(exec, {{"x", Tensor::From<float>({1}, {1})}})); };
+    for (int i = 0; i < 3; ++i) run();
+    if (process == 0) run();
+    communicator->Exchange("");
+    if (process == 0) return;
+    CheckFails([&] { exec.Run({{"none", Tensor::Scalar(1.F)}}); }, "'none'");
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, {1});
+    graph.AddNode(OperatorDef("Exp", {"x"}, {"y"}));
+    graph.AddOutput("y");
+    Executor other(alone.emplace(Compile(graph)));
+    other.Run({{"x", Tensor::From<float>({1}, {1})}});
+  });
+  Profiler::Stop();
+  const Profile recorded = Profiler::Read();
+  ClusterRun run;
+  std::vector<Profile> profiles;
+  cluster.Run([&](const CommunicatorPtr& communicator) {
+    const int process = communicator->process();
+    const Plan& plan = *plans[static_cast<size_t>(process)];
+    auto joined = ProfileOfRun(*communicator, plan, recorded);
+    auto gathered = GatherProfiles(*communicator, recorded);
+    if (process == 0) {
+      run = std::move(joined);
+      profiles = std::move(gathered);
+    }
+    // Process 1 recorded no run that process 0 has recorded; then it has another plan.
+    Profile other = recorded;
+    for (ProfileSpan& span : other.spans)
+      if (process == 1) span.message.number += 10;
+    CheckFails([&] { ProfileOfRun(*communicator, plan, other); },
+               "there is no run of all processes: each process has recorded other runs of the plan "
+               "(process 0 has runs 0 to 3; process 1 has runs 10 to 12)");
+    CheckFails([&] { ProfileOfRun(*communicator, process == 0 ? plan : *alone, recorded); },
+               "The plan of process 1 is not the plan of process 0");
+  });
+  REQUIRE(profiles.size() == 2);
+  REQUIRE(run.processes.size() == 2);
+  for (size_t process = 0; process < 2; ++process)
+    CHECK(run.processes[process].begin == BeginOfRun(profiles[process], 2));
 }
 
 }  // namespace

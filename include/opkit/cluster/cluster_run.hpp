@@ -44,9 +44,11 @@ struct ClusterRun {
   std::vector<int64_t> waited;  // for each process: the time of all waits, which may overlap
 };
 
-// Returns, on process 0, the last run of the plan in the profiles of all processes, and an empty
-// one on the others. All processes call it together, with the profiles of sessions in which they
-// have called AlignClocks. Throws the errors of ProfileOfRun and GatherProfiles, on all processes.
+// Returns, on process 0, the last run of the plan that is complete in the profiles of all
+// processes, and an empty one on the others. All processes call it together, with the profiles of
+// sessions in which they have called AlignClocks. Throws kFailedPrecondition on all processes if
+// there is no such run, if a profile is without AlignClocks, or if the processes have different
+// plans.
 //
 //   const ClusterRun run = ProfileOfRun(*communicator, executor.plan(), Profiler::Read());
 //   if (communicator->process() == 0) std::puts(ToString(run).c_str());

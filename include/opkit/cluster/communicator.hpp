@@ -5,7 +5,6 @@
 
 #include <map>
 #include <mutex>
-#include <tuple>
 
 #include "opkit/cluster/communication.hpp"
 #include "opkit/graph/plan/process_link.hpp"
@@ -60,12 +59,13 @@ class Communicator : public detail::ProcessLink {
   // that ends communications.
   void BeginRun(bool waits) final;
   void EndRun() noexcept final;
+  void RecordRun(uint64_t invocation) const noexcept final;
   std::exception_ptr RunFailed(const std::exception_ptr& error) noexcept final;
   // Returns the reason why the communicator is broken; empty if it is not.
   std::string broken() const;
 
-  // The number of the plan that has this communicator, the same on all processes; 0 if no plan has
-  // it. Compile sets it.
+  // The number of the plan that has this communicator, the same on all its processes and of no
+  // other plan of the job; 0 if no plan has it. Compile sets it.
   int64_t plan() const { return plan_; }
   void SetPlan(int64_t number) { plan_ = number; }
   // Returns the number of this communicator, which the attribute "communicator" of nodes names.
@@ -114,10 +114,9 @@ class Communicator : public detail::ProcessLink {
   mutable std::mutex mutex_;
   std::string broken_;
   bool has_failed_ = false;           // a run of the plan here
+  int64_t run_ = -1;                  // the number of the plan's run that began last
   Communicator* follower_ = nullptr;  // the communicator that breaks with this one
   std::map<std::vector<int>, Turns> turns_;
-  // The runs that have begun of each message, by kind, other process and channel.
-  std::map<std::tuple<CommunicationKind, int, int64_t>, int64_t> runs_of_messages_;
 };
 
 }}  // namespace opkit

@@ -3,6 +3,9 @@
 #ifndef OPKIT_GRAPH_RUN_PROFILE_HPP_
 #define OPKIT_GRAPH_RUN_PROFILE_HPP_
 
+#include <optional>
+
+#include "opkit/base/function_ref.hpp"
 #include "opkit/graph/plan.hpp"
 #include "opkit/profile/save_report.hpp"
 
@@ -49,6 +52,15 @@ RunReport ReportOfRun(const Plan& plan, const Profile& profile);
 
 // Returns the run's times, and a table of the critical path with the waits of its nodes.
 std::string ToString(const RunProfile& run);
+
+namespace detail {
+// Returns the last complete run of the plan in a profile for whose span `is_wanted` returns true.
+// Asks for the later runs first.
+std::optional<RunProfile> FindRun(const Plan& plan, const Profile& profile,
+                                  FunctionRef<bool(const ProfileSpan& run)> is_wanted);
+// Throws the Error of ProfileOfRun for a profile without a complete run of the plan.
+[[noreturn]] void ThrowNoRun(const Plan& plan, const Profile& profile);
+}  // namespace detail
 
 }}  // namespace opkit
 

@@ -12,10 +12,11 @@
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// The identity of a message between processes, the same on its sender and on its receiver.
+// The identity of a message between processes, the same on its sender and on its receiver. The span
+// of a run of several processes has the plan and the number of the run, without a message.
 struct ProfileMessage {
-  int from = -1, to = -1;  // processes; -1 for no message
-  int64_t plan = 0;        // of the processes that run a plan together, the same on each of them
+  int from = -1, to = -1;  // processes of the plan; -1 for no message
+  int64_t plan = 0;        // the same on the processes that run a plan together, and on no others
   int64_t channel = 0;     // among the messages from one process to the other
   int64_t number = 0;      // the run of the plan
 };

@@ -22,9 +22,21 @@
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 namespace detail {
 
+// The first message of a process to all others: the complete runs of its plan.
+struct ProcessRuns {
+  std::string error;             // the message, if there is no such run
+  int64_t plan = 0;              // its number, the same on all processes
+  std::vector<int64_t> numbers;  // the last one first
+
+  // Writes or reads the members.
+  void Pass(RecordBytes& bytes) {
+    bytes.Text(error);
+    bytes.Number(plan);
+    bytes.Numbers(numbers);
+  }
+};
 // The message of a process to process 0 about its run.
 struct ProcessRun {
-  std::string error;  // the message, if there is no such run
   int64_t begin = 0;  // of the session
   RunProfile run;
   // For each node of the run: a text that is the same for all nodes of a communication; empty for
@@ -33,7 +45,6 @@ struct ProcessRun {
 
   // Writes or reads the members.
   void Pass(RecordBytes& bytes) {
-    bytes.Text(error);
     bytes.Number(begin);
     bytes.Number(run.begin);
     bytes.Number(run.end);
@@ -207,33 +218,71 @@ inline ClusterRun JoinRuns(std::vector<ProcessRun> parts) {
   return run;
 }
 
+// Returns the number of the last run that all processes have.
+inline int64_t LastCommonRun(const std::vector<ProcessRuns>& all) {
+  std::string has;
+  for (size_t process = 0; process < all.size(); ++process) {
+    const ProcessRuns& one = all[process];
+    if (!one.error.empty())
+      Throw(ErrorCode::kFailedPrecondition, "there is no run of all processes. Process ", process,
+            ": ", one.error);
+    if (one.plan != all[0].plan)
+      Throw(ErrorCode::kFailedPrecondition,
+            "there is no run of all processes. The plan of process ", process,
+            " is not the plan of process 0; call ProfileOfRun with the communicator that ",
+            "the plan was compiled for");
+    has += StrCat(process > 0 ? "; process " : "process ", process, " has runs ",
+                  one.numbers.back(), " to ", one.numbers.front());
+  }
+  for (const int64_t number : all[0].numbers)
+    if (std::all_of(all.begin(), all.end(),
+                    [&](const ProcessRuns& one) { return Contains(one.numbers, number); }))
+      return number;
+  Throw(ErrorCode::kFailedPrecondition,
+        "there is no run of all processes: each process has recorded other runs of the plan (", has,
+        ")");
+}
+
 }  // namespace detail
 
 OPKIT_INLINE ClusterRun ProfileOfRun(Communicator& communicator, const Plan& plan,
                                      const Profile& profile) {
+  const detail::ProcessLink* link = plan.state()->options().cluster.communicator.get();
+  detail::ProcessRuns own_runs;
   detail::ProcessRun own;
+  Profile part;
   // An Error goes to all processes, which wait for this one.
   try {
     own.begin = detail::SessionBegin(profile, communicator.process());
-    own.run = ProfileOfRun(plan, detail::OwnPart(profile, communicator));
-    const Graph& graph = plan.state()->GetLatest()->view().graph();
-    for (const NodeTime& node : own.run.nodes)
-      own.communications.push_back(
-          detail::CommunicationText(graph.node(node.node), communicator.process()));
+    part = detail::OwnPart(profile, communicator);
+    if (link) own_runs.plan = static_cast<const Communicator*>(link)->plan();
+    detail::FindRun(plan, part, [&](const ProfileSpan& run) {
+      if (run.message.plan == own_runs.plan) own_runs.numbers.push_back(run.message.number);
+      return false;
+    });
+    if (own_runs.numbers.empty()) detail::ThrowNoRun(plan, part);
   } catch (const Error& error) {
-    own.error = error.message();
+    own_runs.error = error.message();
   }
-  detail::RecordBytes written;
-  own.Pass(written);
-  const std::vector<std::string> texts = communicator.Exchange(written.bytes());
-  std::vector<detail::ProcessRun> parts;
-  for (const std::string& text : texts) {
-    detail::RecordBytes bytes(text);
-    parts.emplace_back().Pass(bytes);
-    if (!parts.back().error.empty())
-      Throw(ErrorCode::kFailedPrecondition, "there is no run of all processes. Process ",
-            parts.size() - 1, ": ", parts.back().error);
-  }
+  const auto exchange = [&]<class T>(T& mine) {
+    detail::RecordBytes written;
+    mine.Pass(written);
+    std::vector<T> all;
+    for (const std::string& text : communicator.Exchange(written.bytes())) {
+      detail::RecordBytes bytes(text);
+      all.emplace_back().Pass(bytes);
+    }
+    return all;
+  };
+  const int64_t number = detail::LastCommonRun(exchange(own_runs));
+  own.run = *detail::FindRun(plan, part, [&](const ProfileSpan& run) {
+    return run.message.plan == own_runs.plan && run.message.number == number;
+  });
+  const Graph& graph = plan.state()->GetLatest()->view().graph();
+  const int process = link ? link->process() : communicator.process();  // of the plan
+  for (const NodeTime& node : own.run.nodes)
+    own.communications.push_back(detail::CommunicationText(graph.node(node.node), process));
+  std::vector<detail::ProcessRun> parts = exchange(own);
   return communicator.process() == 0 ? detail::JoinRuns(std::move(parts)) : ClusterRun();
 }
 

@@ -73,7 +73,7 @@ OPKIT_INLINE void Communicator::Start(const detail::IntrusivePtr<Communication>&
     everyone_.push_back(static_cast<int>(everyone_.size()));
   const std::vector<int>& group = plan.group.empty() ? everyone_ : plan.group;
   if (is_message) {
-    communication->message.number = runs_of_messages_[{plan.kind, plan.process, plan.channel}]++;
+    communication->message.number = run_;
     lock.unlock();
     return StartNow(communication, group);
   }
@@ -169,9 +169,21 @@ OPKIT_INLINE void Communicator::BeginRun(bool waits) {
     Throw(ErrorCode::kFailedPrecondition,
           "two executors of a plan of several processes run at once; the plan runs once at a time "
           "on each process: wait for the other run, or compile a plan for each executor");
+  const std::lock_guard lock(mutex_);
+  ++run_;
 }
 OPKIT_INLINE void Communicator::EndRun() noexcept {
   is_running_.store(false, std::memory_order_release);
+}
+OPKIT_INLINE void Communicator::RecordRun(uint64_t invocation) const noexcept {
+  if (!detail::g_record_message) return;
+  ProfileMessage run;
+  run.plan = plan_;
+  {
+    const std::lock_guard lock(mutex_);
+    run.number = run_;
+  }
+  detail::g_record_message(invocation, run);
 }
 OPKIT_INLINE void Communicator::Break(const std::exception_ptr& error) noexcept {
   try {

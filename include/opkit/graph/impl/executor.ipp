@@ -81,6 +81,7 @@ class Executor::Impl {
     const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
     if (scope.is_recorded()) event_.state()->SetSpan(CurrentInvocation().id);
+    RecordOnProcesses(scope);
     self_.StartAllObservers();
     current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
     return event_;
@@ -240,10 +241,15 @@ class Executor::Impl {
     return state().options().schedule.flush_denormals || CurrentInvocation().flushes_denormals;
   }
   static detail::SpanNames RunNames() { return {InternName("Executor::Run")}; }
+  // Records the number of the run, by which the profiles of all processes are joined.
+  void RecordOnProcesses(const InvocationScope& scope) const {
+    if (scope.is_recorded() && link()) link()->RecordRun(CurrentInvocation().id);
+  }
   void RunClaimed(Timeout timeout) {
     Prepare();
     const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
+    RecordOnProcesses(scope);
     detail::ObserverScope<Executor> observers(self_);
     try {
       current_->Run(timeout);

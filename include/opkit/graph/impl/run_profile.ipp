@@ -84,16 +84,18 @@ class RecordedRun {
   IndexedVector<const ProfileSpan*> spans_;  // by step
 };
 
-}  // namespace detail
+inline bool IsRun(const ProfileSpan& span) {
+  return span.kind == Invocation::Kind::kRun && !span.adopted && !span.open;
+}
 
-OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
+OPKIT_INLINE std::optional<RunProfile> FindRun(
+    const Plan& plan, const Profile& profile, FunctionRef<bool(const ProfileSpan& run)> is_wanted) {
   const auto specialization = plan.state()->GetLatest();
   std::map<uint64_t, std::vector<const ProfileSpan*>> inside;  // by run: the spans of its operators
   std::vector<const ProfileSpan*> runs;
   for (const ProfileSpan& span : profile.spans)
-    if (span.kind == Invocation::Kind::kRun && !span.adopted && !span.open) runs.push_back(&span);
-  detail::StableSort(
-      runs, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
+    if (IsRun(span)) runs.push_back(&span);
+  StableSort(runs, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
   for (const ProfileSpan* run : runs) inside[run->id];
   const uint32_t copy_node = InternName("CopyToDevice");
   for (const ProfileSpan& span : profile.spans) {
@@ -106,14 +108,26 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   }
   for (const ProfileSpan* run : runs) {
     std::vector<const ProfileSpan*>& spans = inside[run->id];
-    detail::StableSort(
-        spans, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin < b->begin; });
-    detail::RecordedRun recorded(specialization->view().graph(), specialization->schedule());
-    if (recorded.Find(spans)) return recorded.Read(*run);
+    StableSort(spans,
+               [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin < b->begin; });
+    RecordedRun recorded(specialization->view().graph(), specialization->schedule());
+    if (recorded.Find(spans) && is_wanted(*run)) return recorded.Read(*run);
   }
-  Throw(ErrorCode::kNotFound, "the profile has ", runs.size(),
-        " runs, but none that has all of the ", specialization->view().num_nodes(),
+  return {};
+}
+OPKIT_INLINE void ThrowNoRun(const Plan& plan, const Profile& profile) {
+  Throw(ErrorCode::kNotFound, "the profile has ",
+        std::count_if(profile.spans.begin(), profile.spans.end(), IsRun),
+        " runs, but none that has all of the ", plan.state()->GetLatest()->view().num_nodes(),
         " nodes of this plan; record a whole run of it, from Profiler::Start to Profiler::Stop");
+}
+
+}  // namespace detail
+
+OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
+  if (auto found = detail::FindRun(plan, profile, [](const ProfileSpan&) { return true; }))
+    return std::move(*found);
+  detail::ThrowNoRun(plan, profile);
 }
 
 OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {

@@ -4,6 +4,7 @@
 #ifndef OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
 #define OPKIT_GRAPH_PLAN_PROCESS_LINK_HPP_
 
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -32,6 +33,9 @@ class ProcessLink : public RefCounted {
   // is not called then.
   virtual void BeginRun(bool waits) = 0;
   virtual void EndRun() noexcept = 0;
+  // Adds the number of the run that has begun to the profile that is recorded, as a fact of the
+  // run's invocation; executors call it.
+  virtual void RecordRun(uint64_t invocation) const noexcept = 0;
   // Ends the run on the other processes too, because it failed here; executors call it. Returns the
   // Error for the caller of this run: it names the process that failed first, and the cause.
   virtual std::exception_ptr RunFailed(const std::exception_ptr& error) noexcept = 0;
