@@ -1,6 +1,7 @@
 # find_package(opkit [COMPONENTS eigen …]) defines opkit::opkit and opkit::header_only. It defines
 # opkit::ops, opkit::eigen, opkit::onnx, opkit::json, opkit::host, opkit::cluster, opkit::mpi, opkit::nccl,
-# opkit::cuda and opkit::cuda_ops if they are installed and their requirements are found.
+# opkit::cuda and opkit::cuda_ops if they are installed and their requirements are found. If components are
+# given without mpi, it does not look for MPI.
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
 include(${CMAKE_CURRENT_LIST_DIR}/opkitTargets.cmake)
