@@ -1,9 +1,10 @@
 // The gradients of collectives: finite differences on two and three processes, and on two groups of
 // two, and the values where a maximum or a minimum has no derivative. The gradients of values that
-// several processes read.
+// several processes read, in chosen graphs and in random ones.
 #include <doctest/doctest.h>
 
 #include <mutex>
+#include <random>
 
 #include "cluster/local_runs.hpp"
 #include "opkit/cluster/local.hpp"
@@ -330,6 +331,140 @@ TEST_CASE("a gradient that is zero outside of a group needs a known shape") {
       ProcessParts(graph, 3),
       doctest::Contains("is zero on process 1, which is not among the processes 0, 2 that get a "
                         "result of the node"));
+}
+
+// Returns the gradient of the input, which has one element, on each process. Zero if none flows.
+Rows GradientsOf(Graph graph, const std::string& loss, const std::string& input, size_t processes) {
+  Rows gradients(processes);
+  const std::string found =
+      AddGradients(graph, loss, {input}, {.allow_none = true}).at(input).dense;
+  if (found.empty()) return gradients;
+  graph.AddNode(OperatorDef("Neg", {found}, {"negated"}));
+  graph.AddOutput("negated");
+  LocalCluster cluster(static_cast<int>(processes));
+  cluster.Run([&](const CommunicatorPtr& communicator) {
+    Executor executor(Compile(graph, With(communicator)));
+    gradients[detail::Index(communicator->process())] =
+        -executor.Run(InputsOf(executor, {{input, Tensor::From<double>({1}, {1})}}))
+             .Get("negated")
+             .data<double>()[0];
+  });
+  return gradients;
+}
+
+TEST_CASE("a gradient that is handed on crosses as one that is computed") {
+  for (const std::string op : {"Identity", "Dropout", "Neg"}) {
+    CAPTURE(op);
+    Graph graph;
+    graph.AddInput("w", DType::kFloat64, {1});
+    graph.AddNode(OperatorDef(op, {"w"}, {"a"}).Process(1));
+    graph.AddNode(OperatorDef("opkit.cluster.AllReduce", {"a"}, {"loss"},
+                              {{"group", std::vector<int64_t>{1}}}));
+    CHECK(GradientsOf(graph, "loss", "w", 2) == Rows(2, op == "Neg" ? -1 : 1));
+  }
+}
+
+// A random graph of one input, v0, whose values have one element. The loss is the last value.
+class RandomGraph {
+ public:
+  RandomGraph(unsigned seed, int processes) : random_(seed), everywhere_(All(processes)) {
+    values_.push_back({{}, everywhere_, everywhere_});
+    for (int left = Below(8) + 2; left > 0; --left)
+      if (Below(2) == 0)
+        AddLocal();
+      else
+        AddCollective();
+  }
+  Graph graph() const {
+    Graph graph;
+    graph.AddInput("v0", DType::kFloat64, {1});
+    for (size_t i = 1; i < values_.size(); ++i) graph.AddNode(values_[i].node);
+    return graph;
+  }
+  std::string loss() const { return NameOf(values_.size() - 1); }
+  // Returns the gradient of v0 on each process, by the rules of docs/cluster.md.
+  Rows Gradient() const {
+    std::vector<Rows> of(values_.size(), Rows(everywhere_.size()));
+    for (const int p : values_.back().makers) of.back()[detail::Index(p)] = 1;
+    for (size_t i = values_.size(); --i > 0;) {
+      const Value& value = values_[i];
+      const bool is_collective = detail::IsCollective(value.node);
+      const bool is_placed = value.node.process() >= 0;
+      double total = 0;
+      for (const int p : value.makers) total += of[i][detail::Index(p)];
+      for (size_t input = 0; input < value.inputs.size(); ++input)
+        for (const int p : values_[value.inputs[input]].makers) {
+          // The gradient of a node with Process crosses to all that make its input.
+          if (!is_placed && !detail::Contains(value.readers, p)) continue;
+          const double gradient = is_collective || is_placed ? total : of[i][detail::Index(p)];
+          const bool is_negated = value.node.type() == "Neg" || input == 1;
+          of[value.inputs[input]][detail::Index(p)] += is_negated ? -gradient : gradient;
+        }
+    }
+    return of[0];
+  }
+
+ private:
+  struct Value {
+    OperatorDef node;
+    std::vector<int> readers, makers;  // the processes that run the node
+    std::vector<size_t> inputs = {};
+  };
+
+  int Below(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
+  size_t AnyValue() { return detail::Index(Below(static_cast<int>(values_.size()))); }
+  static std::string NameOf(size_t value) { return StrCat("v", value); }
+  void Add(OperatorDef node, Value value) {
+    for (const size_t input : value.inputs) node.Input(NameOf(input));
+    value.node = node.Output(NameOf(values_.size()));
+    values_.push_back(std::move(value));
+  }
+  void AddLocal() {
+    const char* const ops[] = {"Identity", "Neg", "Sub"};
+    OperatorDef node(ops[Below(3)]);
+    Value value{{}, everywhere_, everywhere_, {AnyValue()}};
+    if (node.type() == "Sub") value.inputs.push_back(AnyValue());
+    if (Below(3) == 0) {
+      node.Process(Below(static_cast<int>(everywhere_.size())));
+      value.readers = value.makers = {node.process()};
+    }
+    Add(std::move(node), std::move(value));
+  }
+  // Adds a collective of which some process has an input that it makes itself.
+  void AddCollective() {
+    const char* const ops[] = {"AllReduce", "Reduce", "Broadcast"};
+    OperatorDef node(StrCat("opkit.cluster.", ops[Below(3)]));
+    const size_t input = AnyValue();
+    const std::vector<int>& makers = values_[input].makers;
+    const int root = makers[detail::Index(Below(static_cast<int>(makers.size())))];
+    std::vector<int> group;
+    for (const int p : everywhere_)
+      if (p == root || Below(2) == 0) group.push_back(p);
+    node.Arg("group", std::vector<int64_t>(group.begin(), group.end()));
+    const bool reads_at_root = detail::ReadsAtRoot(node),
+               writes_at_root = detail::WritesAtRoot(node);
+    if (reads_at_root || writes_at_root) node.Arg("root", int64_t{root});
+    const std::vector<int> of_root = {root};
+    Add(std::move(node),
+        {{}, reads_at_root ? of_root : group, writes_at_root ? of_root : group, {input}});
+  }
+
+  std::mt19937 random_;
+  const std::vector<int> everywhere_;
+  std::vector<Value> values_;
+};
+
+TEST_CASE("gradients of random graphs follow the rules for values that cross") {
+  int differing = 0;
+  for (unsigned seed = 0; seed < 160; ++seed) {
+    const RandomGraph random(seed, 2 + static_cast<int>(seed % 3));
+    CAPTURE(seed);
+    CAPTURE(ToString(random.graph()));
+    const Rows expected = random.Gradient();
+    CHECK(GradientsOf(random.graph(), random.loss(), "v0", expected.size()) == expected);
+    differing += expected != Rows(expected.size(), expected[0]);
+  }
+  CHECK(differing > 20);
 }
 
 }  // namespace

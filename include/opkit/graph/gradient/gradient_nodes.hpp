@@ -75,8 +75,13 @@ class GradientNodes {
       });
       AddNode(std::move(op), node);
     }
-    for (GradientValue& value : meta.g_input)
-      for (std::string* part : {&value.dense, &value.indices, &value.values}) rename(*part);
+    for (size_t i = 0; i < meta.g_input.size(); ++i)
+      for (std::string* part :
+           {&meta.g_input[i].dense, &meta.g_input[i].indices, &meta.g_input[i].values}) {
+        rename(*part);
+        if (has_processes_ && made.Find(*part) < 0 && graph_.HasValue(*part))
+          *part = AddIdentity(*part, node, graph_.node(node).inputs()[i]);
+      }
   }
 
   // Adds up the gradients of the value `name`: with one node if operator `type` accepts so many
@@ -141,6 +146,31 @@ class GradientNodes {
   }
 
  private:
+  // True if several processes run the graph: a node names its process, or communicates
+  // (opkit/cluster/operators.hpp).
+  static bool HasProcesses(const Graph& graph) {
+    for (const OperatorDef& def : graph.nodes())
+      if (def.process() >= 0 || def.type().starts_with("opkit.cluster.")) return true;
+    return false;
+  }
+  // Adds a node that copies `from`, the gradient of an output of `node`, which is also that of its
+  // input. The processes of the two nodes that make and read a gradient decide where it is zero and
+  // where it crosses. So each node needs a gradient node in its place.
+  std::string AddIdentity(const std::string& from, int node, const std::string& input) {
+    if (!OpRegistry::Global().FindSchema("Identity"))
+      Throw(ErrorCode::kNotFound, "the gradient '", from, "' of an output of the node ",
+            graph_.node(node), " is that of its input '", input,
+            "' too; a graph of several processes then needs the operator Identity, which is not "
+            "registered; include opkit/ops/all.hpp, or link opkit::ops");
+    const OperatorDef& def = graph_.node(node);
+    std::string name = names_.Fresh(input);
+    AddNode(OperatorDef("Identity", {from}, {name})
+                .Device(def.device())
+                .Process(def.process())
+                .IsGradientOp(true),
+            node);
+    return name;
+  }
   // Returns the process of the node that makes a value; -1 for none, and if each process has it.
   int ProcessOf(const std::string& value) const {
     const int producer = graph_.Producer(value);
@@ -162,6 +192,7 @@ class GradientNodes {
   Graph graph_;
   const int num_before_;
   GradientNames names_;
+  const bool has_processes_ = HasProcesses(graph_);
   std::string ones_;          // the constant of AddOnes; "": none
   std::vector<int> origins_;  // see origins()
 };
