@@ -110,6 +110,12 @@ TEST_CASE("the profiles of all processes come to process 0, with an arrow for ea
         return span.thread == static_cast<int>(thread) || span.pusher == static_cast<int>(thread);
       }));
   for (const Profile& one : profiles) CHECK(one.markers.empty());  // those of AlignClocks
+  // A process may have another number in its plan than among the profiles.
+  const std::vector<Profile> shifted = {Profile(), profiles[0], profiles[1]};
+  REQUIRE(MessagesOf(shifted).size() == kRuns);
+  CHECK(MessagesOf(shifted)[0].value == "a");
+  CHECK(MessagesOf(shifted)[0].from == 1);
+  CHECK(MessagesOf(shifted)[0].to == 2);
   const Profile merged = MergedProfile(profiles);
   CHECK(merged.spans.size() == profiles[0].spans.size() + profiles[1].spans.size());
   for (const ProfileSpan& span : merged.spans) {

@@ -46,14 +46,15 @@ std::vector<Profile> GatherProfiles(Communicator& communicator, const Profile& p
 // A message in gathered profiles.
 struct MessageTime {
   std::string value;  // its name in the graph; the Send node of a graph's author may have another
-  int from = 0, to = 0;  // processes
+  int from = 0, to = 0;  // indices of the profiles
   const ProfileSpan* send = nullptr;
   const ProfileSpan* receive = nullptr;  // in the profiles
   // Returns how long the receiver waited until the sender had begun to send, in ns.
   int64_t wait() const { return send->begin > receive->begin ? send->begin - receive->begin : 0; }
 };
 // Returns the messages between processes, by sender and time: those that were sent and received
-// with success, and whose Send and Recv are both in the profiles.
+// with success, and whose Send and Recv are both in the profiles. The plans may be of parts of the
+// job, each with a communicator of its own.
 std::vector<MessageTime> MessagesOf(const std::vector<Profile>& profiles);
 
 // Returns one profile with the threads of all processes ("process 1: worker"), for tables, reports

@@ -18,6 +18,7 @@
 #include "opkit/cluster/operators.hpp"
 #include "opkit/graph.hpp"
 #include "opkit/ops/all.hpp"
+#include "support/error_of.hpp"
 
 namespace mpi_test { namespace {
 
@@ -451,6 +452,46 @@ TEST_CASE("the profiles and the last run of all processes come to process 0") {
   CHECK(time(send).name.starts_with("opkit.cluster.Send"));
   CHECK(time(send).begin == messages.back().send->begin);
   CHECK(time(receive).begin == messages.back().receive->begin);
+}
+
+TEST_CASE("the profiles of plans on parts of the job are one trace") {
+  // Each pair of processes has a cluster, in which it has the opposite order.
+  const int process = Job()->process();
+  MPI_Comm pair;
+  MPI_Comm_split(MPI_COMM_WORLD, process / 2, -process, &pair);
+  {
+    MpiOptions options;
+    options.processes = pair;
+    MpiCluster part(options);
+    Graph graph;
+    graph.AddInput("x", DType::kFloat32, {2});
+    graph.AddNode(OperatorDef("Neg", {"x"}, {"a"}).Process(0));
+    graph.AddNode(OperatorDef("Exp", {"a"}, {"b"}).Process(1));
+    graph.AddOutput("b");
+    Executor exec(Compile(graph, With(part.communicator())));
+    Profiler::Start();
+    AlignClocks(*Job());
+    exec.Run(InputsOf(exec, {{"x", Tensor::From<float>({2}, {1, 2})}}));
+    Profiler::Stop();
+    const auto profiles = GatherProfiles(*Job(), Profiler::Read());
+    std::vector<std::pair<int, int>> ways, expected;
+    for (const MessageTime& message : MessagesOf(profiles))
+      ways.emplace_back(message.from, message.to);
+    for (int to = 0; process == 0 && to < Job()->processes(); to += 2)
+      expected.emplace_back(to + 1, to);
+    CHECK(ways == expected);
+    if (Job()->processes() > 2) {
+      const Error error = ErrorOf([&] { ProfileOfRun(*Job(), exec.plan(), Profiler::Read()); });
+      CHECK(Contains(error.message(), "The plan of process 2 is not the plan of process 0"));
+    } else {
+      const ClusterRun run = ProfileOfRun(*Job(), exec.plan(), Profiler::Read());
+      using Nodes = std::vector<ClusterRun::Node>;
+      std::vector<Nodes> meetings;
+      if (process == 0) meetings.push_back(Nodes{{1, 1}, {0, 0}});
+      CHECK(run.communications == meetings);
+    }
+  }
+  MPI_Comm_free(&pair);
 }
 
 TEST_CASE("Exchange gives each process all texts") {

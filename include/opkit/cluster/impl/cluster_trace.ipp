@@ -327,23 +327,24 @@ OPKIT_INLINE std::vector<Profile> GatherProfiles(Communicator& communicator,
 }
 
 OPKIT_INLINE std::vector<MessageTime> MessagesOf(const std::vector<Profile>& profiles) {
-  // The spans of Send and Recv by what identifies their message.
+  // The spans of Send and Recv by what identifies their message. A process may have another number
+  // among the profiles than among the processes of its plan.
   std::map<std::tuple<int64_t, int64_t, int64_t, int, int>, MessageTime> all;
   const uint32_t send = InternName("opkit.cluster.Send");
-  for (const Profile& profile : profiles)
-    for (const ProfileSpan& span : profile.spans) {
+  for (size_t process = 0; process < profiles.size(); ++process)
+    for (const ProfileSpan& span : profiles[process].spans) {
       const ProfileMessage& sent = span.message;
       if (sent.from < 0) continue;
       MessageTime& message = all[{sent.plan, sent.channel, sent.number, sent.from, sent.to}];
-      message.from = sent.from;
-      message.to = sent.to;
-      (span.name == send ? message.send : message.receive) = &span;
+      const bool is_send = span.name == send;
+      (is_send ? message.send : message.receive) = &span;
+      (is_send ? message.from : message.to) = static_cast<int>(process);
     }
   std::vector<MessageTime> messages;
   for (auto& [key, message] : all) {
     if (!message.send || !message.receive) continue;
     const std::string node = InternedName(message.send->node);
-    message.value = node.substr(0, node.rfind(StrCat(" to process ", message.to)));
+    message.value = node.substr(0, node.rfind(StrCat(" to process ", message.send->message.to)));
     if (node.empty()) message.value = StrCat("channel ", message.send->message.channel);
     messages.push_back(std::move(message));
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 
 #include "opkit/base/algorithm.hpp"
@@ -447,12 +448,15 @@ inline std::string LineOf(const std::string& text, size_t n) {
   return begin >= text.size() ? "nothing" : text.substr(begin, text.find('\n', begin) - begin);
 }
 // Throws kInvalidArgument, with the first difference, unless all processes have this text. Returns
-// the number of process 0's communicator.
+// a number that process 0 gives, which no other plan of the job has: it is a random one, because
+// the parts of a job have communicators of their own.
 inline int64_t CheckSameText(Communicator& communicator, const std::string& mine) {
   // FNV-1a, so that equal graphs exchange few bytes.
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : mine) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  std::vector<std::string> hashes = communicator.Exchange(StrCat(communicator.number(), " ", hash));
+  std::random_device random;
+  const int64_t own = (int64_t{random()} << 31) | (random() >> 1);
+  std::vector<std::string> hashes = communicator.Exchange(StrCat(own, " ", hash));
   int64_t number = 0;
   for (std::string& text : hashes) {
     const size_t end = text.find(' ');
