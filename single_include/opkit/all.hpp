@@ -12839,6 +12839,9 @@ class ProcessLink : public RefCounted {
   // is not called then.
   virtual void BeginRun(bool waits) = 0;
   virtual void EndRun() noexcept = 0;
+  // Adds the number of the run that has begun to the profile that is recorded, as a fact of the
+  // run's invocation; executors call it.
+  virtual void RecordRun(uint64_t invocation) const noexcept = 0;
   // Ends the run on the other processes too, because it failed here; executors call it. Returns the
   // Error for the caller of this run: it names the process that failed first, and the cause.
   virtual std::exception_ptr RunFailed(const std::exception_ptr& error) noexcept = 0;
@@ -15345,10 +15348,11 @@ class Library {
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// The identity of a message between processes, the same on its sender and on its receiver.
+// The identity of a message between processes, the same on its sender and on its receiver. The span
+// of a run of several processes has the plan and the number of the run, without a message.
 struct ProfileMessage {
-  int from = -1, to = -1;  // processes; -1 for no message
-  int64_t plan = 0;        // of the processes that run a plan together, the same on each of them
+  int from = -1, to = -1;  // processes of the plan; -1 for no message
+  int64_t plan = 0;        // the same on the processes that run a plan together, and on no others
   int64_t channel = 0;     // among the messages from one process to the other
   int64_t number = 0;      // the run of the plan
 };
@@ -18547,6 +18551,15 @@ RunReport ReportOfRun(const Plan& plan, const Profile& profile);
 // Returns the run's times, and a table of the critical path with the waits of its nodes.
 std::string ToString(const RunProfile& run);
 
+namespace detail {
+// Returns the last complete run of the plan in a profile for whose span `is_wanted` returns true.
+// Asks for the later runs first.
+std::optional<RunProfile> FindRun(const Plan& plan, const Profile& profile,
+                                  FunctionRef<bool(const ProfileSpan& run)> is_wanted);
+// Throws the Error of ProfileOfRun for a profile without a complete run of the plan.
+[[noreturn]] void ThrowNoRun(const Plan& plan, const Profile& profile);
+}  // namespace detail
+
 }}  // namespace opkit
 
 #endif  // OPKIT_GRAPH_RUN_PROFILE_HPP_
@@ -18880,8 +18893,9 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
-  // The folder of tuning is included by name alone.
-  const bool is_in_all = std::string_view(header).find("/tune/") == std::string_view::npos;
+  // The folders of tuning and of several processes are included by name alone.
+  const std::string_view name = header;
+  const bool is_in_all = name.find("/tune/") == name.npos && name.find("/cluster/") == name.npos;
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
         is_in_all ? ": include it (or opkit/all.hpp)" : ": include it",
         " in one file of the program, and call it from main on, not "
@@ -31153,6 +31167,7 @@ class Executor::Impl {
     const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
     if (scope.is_recorded()) event_.state()->SetSpan(CurrentInvocation().id);
+    RecordOnProcesses(scope);
     self_.StartAllObservers();
     current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
     return event_;
@@ -31312,10 +31327,15 @@ class Executor::Impl {
     return state().options().schedule.flush_denormals || CurrentInvocation().flushes_denormals;
   }
   static detail::SpanNames RunNames() { return {InternName("Executor::Run")}; }
+  // Records the number of the run, by which the profiles of all processes are joined.
+  void RecordOnProcesses(const InvocationScope& scope) const {
+    if (scope.is_recorded() && link()) link()->RecordRun(CurrentInvocation().id);
+  }
   void RunClaimed(Timeout timeout) {
     Prepare();
     const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
+    RecordOnProcesses(scope);
     detail::ObserverScope<Executor> observers(self_);
     try {
       current_->Run(timeout);
@@ -31823,8 +31843,13 @@ class GradientNodes {
       });
       AddNode(std::move(op), node);
     }
-    for (GradientValue& value : meta.g_input)
-      for (std::string* part : {&value.dense, &value.indices, &value.values}) rename(*part);
+    for (size_t i = 0; i < meta.g_input.size(); ++i)
+      for (std::string* part :
+           {&meta.g_input[i].dense, &meta.g_input[i].indices, &meta.g_input[i].values}) {
+        rename(*part);
+        if (has_processes_ && made.Find(*part) < 0 && graph_.HasValue(*part))
+          *part = AddIdentity(*part, node, graph_.node(node).inputs()[i]);
+      }
   }
 
   // Adds up the gradients of the value `name`: with one node if operator `type` accepts so many
@@ -31889,6 +31914,31 @@ class GradientNodes {
   }
 
  private:
+  // True if several processes run the graph: a node names its process, or communicates
+  // (opkit/cluster/operators.hpp).
+  static bool HasProcesses(const Graph& graph) {
+    for (const OperatorDef& def : graph.nodes())
+      if (def.process() >= 0 || def.type().starts_with("opkit.cluster.")) return true;
+    return false;
+  }
+  // Adds a node that copies `from`, the gradient of an output of `node`, which is also that of its
+  // input. The processes of the two nodes that make and read a gradient decide where it is zero and
+  // where it crosses. So each node needs a gradient node in its place.
+  std::string AddIdentity(const std::string& from, int node, const std::string& input) {
+    if (!OpRegistry::Global().FindSchema("Identity"))
+      Throw(ErrorCode::kNotFound, "the gradient '", from, "' of an output of the node ",
+            graph_.node(node), " is that of its input '", input,
+            "' too; a graph of several processes then needs the operator Identity, which is not "
+            "registered; include opkit/ops/all.hpp, or link opkit::ops");
+    const OperatorDef& def = graph_.node(node);
+    std::string name = names_.Fresh(input);
+    AddNode(OperatorDef("Identity", {from}, {name})
+                .Device(def.device())
+                .Process(def.process())
+                .IsGradientOp(true),
+            node);
+    return name;
+  }
   // Returns the process of the node that makes a value; -1 for none, and if each process has it.
   int ProcessOf(const std::string& value) const {
     const int producer = graph_.Producer(value);
@@ -31910,6 +31960,7 @@ class GradientNodes {
   Graph graph_;
   const int num_before_;
   GradientNames names_;
+  const bool has_processes_ = HasProcesses(graph_);
   std::string ones_;          // the constant of AddOnes; "": none
   std::vector<int> origins_;  // see origins()
 };
@@ -46080,16 +46131,18 @@ class RecordedRun {
   IndexedVector<const ProfileSpan*> spans_;  // by step
 };
 
-}  // namespace detail
+inline bool IsRun(const ProfileSpan& span) {
+  return span.kind == Invocation::Kind::kRun && !span.adopted && !span.open;
+}
 
-OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
+OPKIT_INLINE std::optional<RunProfile> FindRun(
+    const Plan& plan, const Profile& profile, FunctionRef<bool(const ProfileSpan& run)> is_wanted) {
   const auto specialization = plan.state()->GetLatest();
   std::map<uint64_t, std::vector<const ProfileSpan*>> inside;  // by run: the spans of its operators
   std::vector<const ProfileSpan*> runs;
   for (const ProfileSpan& span : profile.spans)
-    if (span.kind == Invocation::Kind::kRun && !span.adopted && !span.open) runs.push_back(&span);
-  detail::StableSort(
-      runs, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
+    if (IsRun(span)) runs.push_back(&span);
+  StableSort(runs, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin > b->begin; });
   for (const ProfileSpan* run : runs) inside[run->id];
   const uint32_t copy_node = InternName("CopyToDevice");
   for (const ProfileSpan& span : profile.spans) {
@@ -46102,14 +46155,26 @@ OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
   }
   for (const ProfileSpan* run : runs) {
     std::vector<const ProfileSpan*>& spans = inside[run->id];
-    detail::StableSort(
-        spans, [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin < b->begin; });
-    detail::RecordedRun recorded(specialization->view().graph(), specialization->schedule());
-    if (recorded.Find(spans)) return recorded.Read(*run);
+    StableSort(spans,
+               [](const ProfileSpan* a, const ProfileSpan* b) { return a->begin < b->begin; });
+    RecordedRun recorded(specialization->view().graph(), specialization->schedule());
+    if (recorded.Find(spans) && is_wanted(*run)) return recorded.Read(*run);
   }
-  Throw(ErrorCode::kNotFound, "the profile has ", runs.size(),
-        " runs, but none that has all of the ", specialization->view().num_nodes(),
+  return {};
+}
+OPKIT_INLINE void ThrowNoRun(const Plan& plan, const Profile& profile) {
+  Throw(ErrorCode::kNotFound, "the profile has ",
+        std::count_if(profile.spans.begin(), profile.spans.end(), IsRun),
+        " runs, but none that has all of the ", plan.state()->GetLatest()->view().num_nodes(),
         " nodes of this plan; record a whole run of it, from Profiler::Start to Profiler::Stop");
+}
+
+}  // namespace detail
+
+OPKIT_INLINE RunProfile ProfileOfRun(const Plan& plan, const Profile& profile) {
+  if (auto found = detail::FindRun(plan, profile, [](const ProfileSpan&) { return true; }))
+    return std::move(*found);
+  detail::ThrowNoRun(plan, profile);
 }
 
 OPKIT_INLINE RunReport ReportOfRun(const Plan& plan, const Profile& profile) {
@@ -51717,7 +51782,7 @@ OPKIT_INLINE FileLock::FileLock(const std::string& path, double wait_s)
       const std::string why = !is_held ? std::string(std::strerror(errno))
                               : wait_s > 0
                                   ? StrCat("another process has held the lock for ", wait_s, " s")
-                                  : "another process holds the lock";
+                                  : "another program holds the lock";
       close(file_);
       FailFile("lock", path, why.c_str());
     }

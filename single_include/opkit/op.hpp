@@ -6677,8 +6677,9 @@ OPKIT_INLINE std::string SuggestName(std::string_view name,
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
-  // The folder of tuning is included by name alone.
-  const bool is_in_all = std::string_view(header).find("/tune/") == std::string_view::npos;
+  // The folders of tuning and of several processes are included by name alone.
+  const std::string_view name = header;
+  const bool is_in_all = name.find("/tune/") == name.npos && name.find("/cluster/") == name.npos;
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
         is_in_all ? ": include it (or opkit/all.hpp)" : ": include it",
         " in one file of the program, and call it from main on, not "

@@ -9642,6 +9642,9 @@ class ProcessLink : public RefCounted {
   // is not called then.
   virtual void BeginRun(bool waits) = 0;
   virtual void EndRun() noexcept = 0;
+  // Adds the number of the run that has begun to the profile that is recorded, as a fact of the
+  // run's invocation; executors call it.
+  virtual void RecordRun(uint64_t invocation) const noexcept = 0;
   // Ends the run on the other processes too, because it failed here; executors call it. Returns the
   // Error for the caller of this run: it names the process that failed first, and the cause.
   virtual std::exception_ptr RunFailed(const std::exception_ptr& error) noexcept = 0;
@@ -13178,8 +13181,9 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
-  // The folder of tuning is included by name alone.
-  const bool is_in_all = std::string_view(header).find("/tune/") == std::string_view::npos;
+  // The folders of tuning and of several processes are included by name alone.
+  const std::string_view name = header;
+  const bool is_in_all = name.find("/tune/") == name.npos && name.find("/cluster/") == name.npos;
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
         is_in_all ? ": include it (or opkit/all.hpp)" : ": include it",
         " in one file of the program, and call it from main on, not "
@@ -23871,6 +23875,7 @@ class Executor::Impl {
     const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
     if (scope.is_recorded()) event_.state()->SetSpan(CurrentInvocation().id);
+    RecordOnProcesses(scope);
     self_.StartAllObservers();
     current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
     return event_;
@@ -24030,10 +24035,15 @@ class Executor::Impl {
     return state().options().schedule.flush_denormals || CurrentInvocation().flushes_denormals;
   }
   static detail::SpanNames RunNames() { return {InternName("Executor::Run")}; }
+  // Records the number of the run, by which the profiles of all processes are joined.
+  void RecordOnProcesses(const InvocationScope& scope) const {
+    if (scope.is_recorded() && link()) link()->RecordRun(CurrentInvocation().id);
+  }
   void RunClaimed(Timeout timeout) {
     Prepare();
     const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
+    RecordOnProcesses(scope);
     detail::ObserverScope<Executor> observers(self_);
     try {
       current_->Run(timeout);
@@ -24796,8 +24806,13 @@ class GradientNodes {
       });
       AddNode(std::move(op), node);
     }
-    for (GradientValue& value : meta.g_input)
-      for (std::string* part : {&value.dense, &value.indices, &value.values}) rename(*part);
+    for (size_t i = 0; i < meta.g_input.size(); ++i)
+      for (std::string* part :
+           {&meta.g_input[i].dense, &meta.g_input[i].indices, &meta.g_input[i].values}) {
+        rename(*part);
+        if (has_processes_ && made.Find(*part) < 0 && graph_.HasValue(*part))
+          *part = AddIdentity(*part, node, graph_.node(node).inputs()[i]);
+      }
   }
 
   // Adds up the gradients of the value `name`: with one node if operator `type` accepts so many
@@ -24862,6 +24877,31 @@ class GradientNodes {
   }
 
  private:
+  // True if several processes run the graph: a node names its process, or communicates
+  // (opkit/cluster/operators.hpp).
+  static bool HasProcesses(const Graph& graph) {
+    for (const OperatorDef& def : graph.nodes())
+      if (def.process() >= 0 || def.type().starts_with("opkit.cluster.")) return true;
+    return false;
+  }
+  // Adds a node that copies `from`, the gradient of an output of `node`, which is also that of its
+  // input. The processes of the two nodes that make and read a gradient decide where it is zero and
+  // where it crosses. So each node needs a gradient node in its place.
+  std::string AddIdentity(const std::string& from, int node, const std::string& input) {
+    if (!OpRegistry::Global().FindSchema("Identity"))
+      Throw(ErrorCode::kNotFound, "the gradient '", from, "' of an output of the node ",
+            graph_.node(node), " is that of its input '", input,
+            "' too; a graph of several processes then needs the operator Identity, which is not "
+            "registered; include opkit/ops/all.hpp, or link opkit::ops");
+    const OperatorDef& def = graph_.node(node);
+    std::string name = names_.Fresh(input);
+    AddNode(OperatorDef("Identity", {from}, {name})
+                .Device(def.device())
+                .Process(def.process())
+                .IsGradientOp(true),
+            node);
+    return name;
+  }
   // Returns the process of the node that makes a value; -1 for none, and if each process has it.
   int ProcessOf(const std::string& value) const {
     const int producer = graph_.Producer(value);
@@ -24883,6 +24923,7 @@ class GradientNodes {
   Graph graph_;
   const int num_before_;
   GradientNames names_;
+  const bool has_processes_ = HasProcesses(graph_);
   std::string ones_;          // the constant of AddOnes; "": none
   std::vector<int> origins_;  // see origins()
 };

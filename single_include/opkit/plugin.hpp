@@ -12457,8 +12457,9 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
-  // The folder of tuning is included by name alone.
-  const bool is_in_all = std::string_view(header).find("/tune/") == std::string_view::npos;
+  // The folders of tuning and of several processes are included by name alone.
+  const std::string_view name = header;
+  const bool is_in_all = name.find("/tune/") == name.npos && name.find("/cluster/") == name.npos;
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
         is_in_all ? ": include it (or opkit/all.hpp)" : ": include it",
         " in one file of the program, and call it from main on, not "
@@ -23163,6 +23164,9 @@ class ProcessLink : public RefCounted {
   // is not called then.
   virtual void BeginRun(bool waits) = 0;
   virtual void EndRun() noexcept = 0;
+  // Adds the number of the run that has begun to the profile that is recorded, as a fact of the
+  // run's invocation; executors call it.
+  virtual void RecordRun(uint64_t invocation) const noexcept = 0;
   // Ends the run on the other processes too, because it failed here; executors call it. Returns the
   // Error for the caller of this run: it names the process that failed first, and the cause.
   virtual std::exception_ptr RunFailed(const std::exception_ptr& error) noexcept = 0;
@@ -26861,7 +26865,7 @@ OPKIT_INLINE FileLock::FileLock(const std::string& path, double wait_s)
       const std::string why = !is_held ? std::string(std::strerror(errno))
                               : wait_s > 0
                                   ? StrCat("another process has held the lock for ", wait_s, " s")
-                                  : "another process holds the lock";
+                                  : "another program holds the lock";
       close(file_);
       FailFile("lock", path, why.c_str());
     }
@@ -31989,6 +31993,7 @@ class Executor::Impl {
     const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
     if (scope.is_recorded()) event_.state()->SetSpan(CurrentInvocation().id);
+    RecordOnProcesses(scope);
     self_.StartAllObservers();
     current_->RunAsync([this](std::exception_ptr error) { Finish(std::move(error)); });
     return event_;
@@ -32148,10 +32153,15 @@ class Executor::Impl {
     return state().options().schedule.flush_denormals || CurrentInvocation().flushes_denormals;
   }
   static detail::SpanNames RunNames() { return {InternName("Executor::Run")}; }
+  // Records the number of the run, by which the profiles of all processes are joined.
+  void RecordOnProcesses(const InvocationScope& scope) const {
+    if (scope.is_recorded() && link()) link()->RecordRun(CurrentInvocation().id);
+  }
   void RunClaimed(Timeout timeout) {
     Prepare();
     const detail::DenormalScope denormals(FlushesDenormals());
     const InvocationScope scope(Invocation::Kind::kRun, RunNames);
+    RecordOnProcesses(scope);
     detail::ObserverScope<Executor> observers(self_);
     try {
       current_->Run(timeout);

@@ -8755,10 +8755,11 @@ OPKIT_IMAGE_LOCAL void AddRegisteredLayouts(LibraryContents& contents);
 
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE {
 
-// The identity of a message between processes, the same on its sender and on its receiver.
+// The identity of a message between processes, the same on its sender and on its receiver. The span
+// of a run of several processes has the plan and the number of the run, without a message.
 struct ProfileMessage {
-  int from = -1, to = -1;  // processes; -1 for no message
-  int64_t plan = 0;        // of the processes that run a plan together, the same on each of them
+  int from = -1, to = -1;  // processes of the plan; -1 for no message
+  int64_t plan = 0;        // the same on the processes that run a plan together, and on no others
   int64_t channel = 0;     // among the messages from one process to the other
   int64_t number = 0;      // the run of the plan
 };
@@ -9592,8 +9593,9 @@ OPKIT_INLINE void AssertFailed(const char* condition, const char* file, int line
 namespace opkit { inline namespace OPKIT_INLINE_NAMESPACE { namespace detail {
 
 OPKIT_INLINE void ThrowEmptyHook(const char* what, const char* header) {
-  // The folder of tuning is included by name alone.
-  const bool is_in_all = std::string_view(header).find("/tune/") == std::string_view::npos;
+  // The folders of tuning and of several processes are included by name alone.
+  const std::string_view name = header;
+  const bool is_in_all = name.find("/tune/") == name.npos && name.find("/cluster/") == name.npos;
   Throw(ErrorCode::kFailedPrecondition, what, " needs ", header,
         is_in_all ? ": include it (or opkit/all.hpp)" : ": include it",
         " in one file of the program, and call it from main on, not "
@@ -20232,7 +20234,7 @@ OPKIT_INLINE FileLock::FileLock(const std::string& path, double wait_s)
       const std::string why = !is_held ? std::string(std::strerror(errno))
                               : wait_s > 0
                                   ? StrCat("another process has held the lock for ", wait_s, " s")
-                                  : "another process holds the lock";
+                                  : "another program holds the lock";
       close(file_);
       FailFile("lock", path, why.c_str());
     }
