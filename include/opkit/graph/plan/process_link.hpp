@@ -29,8 +29,8 @@ class ProcessLink : public RefCounted {
   virtual int processes() const = 0;
 
   // Begins and ends a run of the plan; executors call them. `waits`: the calling thread waits for
-  // the end. BeginRun throws kFailedPrecondition if another executor of the plan is running; EndRun
-  // is not called then.
+  // the end. BeginRun throws kFailedPrecondition if another executor of the plan is running, and
+  // kCancelled if a run of the plan has failed; EndRun is not called then.
   virtual void BeginRun(bool waits) = 0;
   virtual void EndRun() noexcept = 0;
   // Adds the number of the run that has begun to the profile that is recorded, as a fact of the
