@@ -1,7 +1,6 @@
 // AllReduce as a node of a graph, beside MPI_Allreduce that the program calls by hand, on all
 // processes of a job of mpirun. Process 0 prints the medians as the JSON of Google Benchmark.
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -11,6 +10,7 @@
 #include "opkit/base/platform.hpp"
 #include "opkit/cluster/operators.hpp"
 #include "opkit/graph.hpp"
+#include "statistics.hpp"
 
 namespace {
 
@@ -32,17 +32,7 @@ double TimeOf(int calls, const Body& body) {
   return static_cast<double>(opkit::detail::MonotonicNs() - begin) / calls;
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-double Variation(const std::vector<double>& values) {
-  double sum = 0, squares = 0;
-  for (const double value : values) sum += value;
-  const double mean = sum / static_cast<double>(values.size());
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  return std::sqrt(squares / static_cast<double>(values.size() - 1)) / mean;
-}
+using cluster_bench::Median, cluster_bench::Variation;
 
 // The contenders take turns, so that other load on the machine meets all of them.
 void Measure(const CommunicatorPtr& communicator, int64_t bytes, std::vector<Row>& rows) {

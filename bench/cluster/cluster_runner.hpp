@@ -2,7 +2,6 @@
 #ifndef OPKIT_BENCH_CLUSTER_CLUSTER_RUNNER_HPP_
 #define OPKIT_BENCH_CLUSTER_CLUSTER_RUNNER_HPP_
 
-#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <vector>
@@ -12,15 +11,12 @@
 #include "opkit/cluster/process_parts.hpp"
 #include "opkit/graph.hpp"
 #include "opkit/profile/profiler.hpp"
+#include "statistics.hpp"
 
 namespace cluster_bench {
 
 inline double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-inline double Median(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
 }
 
 // Returns the times of the nodes of a graph on one process with one thread: medians of runs.

@@ -2,7 +2,7 @@
 // starts. Process 0 measures the network to process 1 and the nodes, and prints the times as JSON.
 #include <sched.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +11,7 @@
 
 #include "opkit/backends/mpi/cluster.hpp"
 #include "opkit/interop/onnx.hpp"
+#include "statistics.hpp"
 #include "waiting_steps.hpp"
 
 namespace {
@@ -153,14 +154,6 @@ std::vector<Case> MakeCases(const LinkCost& link, const CommunicatorPtr& communi
     add("2 replicas of 2 stages, 4 micro-batches", BothStep(2, 4, measure));
   }
   return cases;
-}
-
-double Variation(const std::vector<double>& values) {
-  double sum = 0, squares = 0;
-  for (const double value : values) sum += value;
-  const double mean = sum / static_cast<double>(values.size());
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  return std::sqrt(squares / static_cast<double>(values.size() - 1)) / mean;
 }
 
 void Print(const LinkCost& link, const std::vector<Case>& cases) {
