@@ -109,11 +109,11 @@ class Communicator : public detail::ProcessLink {
 
   const int64_t number_;
   int64_t plan_ = 0;
-  std::atomic<bool> is_running_ = false;  // a run of the plan
-  std::vector<int> everyone_;             // the numbers of all processes, from the first Start on
+  std::vector<int> everyone_;  // the numbers of all processes, from the first Start on
   mutable std::mutex mutex_;
   std::string broken_;
-  bool has_failed_ = false;           // a run of the plan here
+  bool is_running_ = false;           // a run of the plan goes on here
+  bool has_failed_ = false;           // a run of the plan has failed here
   int64_t run_ = -1;                  // the number of the plan's run that began last
   Communicator* follower_ = nullptr;  // the communicator that breaks with this one
   std::map<std::vector<int>, Turns> turns_;

@@ -158,22 +158,20 @@ OPKIT_INLINE void Communicator::BeginRun(bool waits) {
         ErrorCode::kFailedPrecondition,
         "a callback of an event waits for a run of several processes, on a thread that ends their "
         "messages; call RunAsync there, which does not wait");
-  {
-    const std::lock_guard lock(mutex_);
-    if (has_failed_)
-      Throw(ErrorCode::kCancelled, "an earlier run of the plan failed; compile the graph again on ",
-            "every process to go on. ", broken_);
-  }
-  // Acquire, and release by EndRun: a run sees what the run before it wrote.
-  if (is_running_.exchange(true, std::memory_order_acquire))
+  const std::lock_guard lock(mutex_);
+  if (has_failed_)
+    Throw(ErrorCode::kCancelled, "an earlier run of the plan failed; compile the graph again on ",
+          "every process to go on. ", broken_);
+  if (is_running_)
     Throw(ErrorCode::kFailedPrecondition,
           "two executors of a plan of several processes run at once; the plan runs once at a time "
           "on each process: wait for the other run, or compile a plan for each executor");
-  const std::lock_guard lock(mutex_);
+  is_running_ = true;
   ++run_;
 }
 OPKIT_INLINE void Communicator::EndRun() noexcept {
-  is_running_.store(false, std::memory_order_release);
+  const std::lock_guard lock(mutex_);
+  is_running_ = false;
 }
 OPKIT_INLINE void Communicator::RecordRun(uint64_t invocation) const noexcept {
   if (!detail::g_record_message) return;
